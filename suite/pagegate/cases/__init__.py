@@ -1,0 +1,1 @@
+"""What is computed: specs, workloads, features, inputs, strategies."""

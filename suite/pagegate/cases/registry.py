@@ -1,0 +1,173 @@
+"""The kernels that every check applies to: one entry each, ours and anyone's.
+
+A kernel is a function whose parameters are among the keywords of `Inputs` (q, k_cache, v_cache,
+block_table, seq_lens, cu_seqlens_q, max_query_len), of the features it supports (causal, sliding_window,
+...) and, if it likes, `out` and `return_lse`. It returns out, or (out, lse). What it does not take, it
+does not support; a case that asks for it is UNSUPPORTED with that reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pagegate.errors import UsageError
+
+from .features import active_features
+from .spec import AttentionSpec
+
+if TYPE_CHECKING:
+    from .inputs import Inputs
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _anything(spec: AttentionSpec) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel under test.
+
+    load: imports and returns the function, so that listing kernels imports nothing.
+    supports: a reason why a spec is not supported, or None; besides what the parameters say.
+    plan: keyword arguments that hold the launch path fixed (for us, config=...), from the inputs; the
+    relations that change a batch's shape need it, since a launch may split another batch otherwise.
+    """
+
+    name: str
+    summary: str
+    load: Callable[[], Callable[..., Any]] = field(repr=False)
+    supports: Callable[[AttentionSpec], str | None] = field(default=_anything, repr=False)
+    plan: Callable[[Inputs], dict[str, Any]] | None = field(default=None, repr=False)
+
+    def parameters(self) -> frozenset[str] | None:
+        """Names of the parameters it takes; None if it takes any."""
+        return _parameters(self.load())
+
+    def takes(self, keyword: str) -> bool:
+        names = self.parameters()
+        return names is None or keyword in names
+
+    def unsupported_reason(self, spec: AttentionSpec) -> str | None:
+        """Why this kernel cannot run a spec, or None."""
+        for feature in active_features(spec):
+            missing = [word for word in feature.keywords if not self.takes(word)]
+            if missing:
+                return f"takes no {' or '.join(missing)} ({feature.name})"
+        return self.supports(spec)
+
+    def call(self, inputs: Inputs, **options: Any) -> Any:
+        """Run it on inputs; `options` (out, return_lse, a plan) that it does not take are left out."""
+        arguments = inputs.keywords() | options
+        return self.load()(**{name: value for name, value in arguments.items() if self.takes(name)})
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str] | None:
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(p.name for p in parameters)
+
+
+def _ours(rung: str) -> Callable[[], Callable[..., Any]]:
+    @cache
+    def load() -> Callable[..., Any]:
+        from paged_kernels import paged_attention
+
+        def call(q: Any, k_cache: Any, v_cache: Any, config: Any = None, **arguments: Any) -> Any:
+            if config is None:
+                config = _our_config(rung, q, k_cache, arguments)
+            return paged_attention(q, k_cache, v_cache, config=config, **arguments)
+
+        return call
+
+    return load
+
+
+def _our_config(rung: str, q: Any, k_cache: Any, arguments: dict[str, Any]) -> Any:
+    from paged_kernels import plan
+
+    table, longest = arguments["block_table"], arguments["max_query_len"]
+    return plan(q, k_cache, table, longest, arguments.get("sliding_window"), rung)
+
+
+def _our_plan(rung: str) -> Callable[[Inputs], dict[str, Any]]:
+    def plan(inputs: Inputs) -> dict[str, Any]:
+        arguments = inputs.keywords()
+        return {"config": _our_config(rung, arguments["q"], arguments["k_cache"], arguments)}
+
+    return plan
+
+
+_KERNELS: dict[str, Kernel] = {
+    kernel.name: kernel
+    for kernel in (
+        Kernel("naive", "one program per query token and head", _ours("naive"), plan=_our_plan("naive")),
+        Kernel(
+            "unified", "Q-blocks, split-KV, any mix in one launch", _ours("unified"), plan=_our_plan("unified")
+        ),
+    )
+}
+
+
+def register(
+    name: str,
+    *,
+    supports: Callable[[AttentionSpec], str | None] = _anything,
+    plan: Callable[[Inputs], dict[str, Any]] | None = None,
+) -> Callable[[Function], Function]:
+    """Decorator: put a kernel into the registry. Raises UsageError for a name that is taken."""
+
+    def add(function: Function) -> Function:
+        if name in _KERNELS:
+            raise UsageError(f"register: required a new kernel name, found {name!r}, which is registered")
+        summary = (inspect.getdoc(function) or "").partition("\n")[0]
+        _KERNELS[name] = Kernel(name, summary, lambda: function, supports, plan)
+        return function
+
+    return add
+
+
+def kernels() -> dict[str, Kernel]:
+    """All kernels by name, in order of registration."""
+    return dict(_KERNELS)
+
+
+def find_kernel(name: str) -> Kernel:
+    """Raises UsageError for an unknown name."""
+    if name not in _KERNELS:
+        raise UsageError(f"kernel: required one of {', '.join(_KERNELS)}; found {name!r}")
+    return _KERNELS[name]
+
+
+def load_plugin(plugin: str) -> None:
+    """Import a Python file or module that registers kernels. Raises UsageError if that fails."""
+    path = Path(plugin)
+    try:
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise UsageError(f"plugin: required a Python file or module, found no file {plugin}")
+            module_name = f"pagegate_plugin_{path.stem}"
+            spec = importlib.util.spec_from_file_location(module_name, path.resolve())
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[module_name] = module
+            spec.loader.exec_module(module)
+        else:
+            importlib.import_module(plugin)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"plugin {plugin}: required a module that imports, found {type(error).__name__}: {error}"
+        ) from error

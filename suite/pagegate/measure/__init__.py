@@ -1,0 +1,1 @@
+"""What it costs: sampling, environment, roofline."""

@@ -1,0 +1,1 @@
+"""What is right: reference, budgets, relations, checking, fuzzing, mutants."""

@@ -1,0 +1,192 @@
+"""Workers seen from the parent: ask, wait, replace. A crash or a hang becomes a result, not an end."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pagegate.cases.spec import Case
+from pagegate.errors import UsageError
+
+from .results import CheckResult
+
+_START_S = 180.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How workers are started. device: "cpu" (Triton's interpreter) or "cuda"; kernels_root: a folder
+    put first on their path, to run another copy of `paged_kernels`; timeout_s: for one request."""
+
+    device: str
+    plugins: tuple[str, ...] = ()
+    kernels_root: Path | None = None
+    timeout_s: float = 120.0
+    cache_dir: Path | None = None
+
+
+class WorkerLost(Exception):
+    """A worker died or did not answer; status says which, the text is its last words."""
+
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Worker:
+    """One process that runs kernels; started on first use and replaced after it is lost.
+
+    Not for several threads at once; use one worker per thread.
+    """
+
+    def __init__(self, setup: Setup):
+        self.setup = setup
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._stderr: Any = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def check(self, kernel: str, case: Case, max_relations: int | None = None) -> CheckResult:
+        """Check one kernel on one case; CRASHED or HUNG when the worker did not survive it."""
+        request = {
+            "action": "check", "kernel": kernel, "case": case.to_json(), "max_relations": max_relations
+        }  # fmt: skip
+        try:
+            return replace(CheckResult.from_json(self.ask(request)), case=case)
+        except WorkerLost as lost:
+            return CheckResult(kernel, case, lost.status, lost.reason)
+
+    def fingerprint(self, kernel: str, case: Case) -> str:
+        """A hash of what a kernel returns for a case, or how it was lost."""
+        request = {"action": "fingerprint", "kernel": kernel, "case": case.to_json()}
+        try:
+            return str(self.ask(request)["fingerprint"])
+        except WorkerLost as lost:
+            return lost.status
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Raises WorkerLost; the next request gets a fresh process."""
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+        except OSError:
+            raise self._lost("CRASHED", "between two requests") from None
+        reply = self._reply(self.setup.timeout_s)
+        if "lost" in reply:
+            self.stop()
+            raise WorkerLost("CRASHED", reply["lost"])
+        answer: dict[str, Any] = reply["answer"]
+        return answer
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout, self._stderr):
+                if stream is not None:
+                    stream.close()
+            self._process = None
+
+    def _reply(self, timeout_s: float) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise self._lost("HUNG", f"no answer within {timeout_s:g} s") from None
+        if line is None:
+            assert self._process is not None
+            code = self._process.wait()
+            raise self._lost("CRASHED", f"the process ended with {_exit_words(code)}")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def _lost(self, status: str, reason: str) -> WorkerLost:
+        words = self._last_words()
+        self.stop()
+        return WorkerLost(status, f"{reason}; its last words: {words}" if words else reason)
+
+    def _last_words(self) -> str:
+        self._stderr.flush()
+        self._stderr.seek(0)
+        lines = [line.strip() for line in self._stderr.read().splitlines() if line.strip()]
+        return " | ".join(lines[-3:])[-400:]
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        return self._process
+
+    def _start(self) -> None:
+        command = [sys.executable, "-P", "-m", "pagegate.oracle.worker", "--device", self.setup.device]
+        for plugin in self.setup.plugins:
+            command += ["--plugin", plugin]
+        self._stderr = tempfile.TemporaryFile("w+", errors="replace")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            env=worker_environment(self.setup),
+        )
+        self._lines = queue.Queue()
+        threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
+        try:
+            self._reply(_START_S)
+        except WorkerLost as lost:
+            raise UsageError(f"worker: required a process that starts, found {lost.reason}") from None
+
+
+def _pump(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            lines.put(line)
+    except ValueError:
+        pass  # closed by stop()
+    lines.put(None)
+
+
+def worker_environment(setup: Setup) -> dict[str, str]:
+    """The environment of a worker: the same packages as here, another `paged_kernels` first if asked."""
+    suite_root = Path(__file__).resolve().parents[2]
+    roots = [str(setup.kernels_root)] if setup.kernels_root else []
+    roots += [str(suite_root), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
+    environment.pop("TRITON_INTERPRET", None)
+    if setup.device == "cpu":
+        environment["TRITON_INTERPRET"] = "1"
+        environment["OMP_NUM_THREADS"] = "1"
+    if setup.cache_dir:
+        environment["TRITON_CACHE_DIR"] = str(setup.cache_dir)
+    return environment
+
+
+def _exit_words(code: int) -> str:
+    import signal
+
+    if code < 0:
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+    return f"exit code {code}"

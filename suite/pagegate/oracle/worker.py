@@ -1,0 +1,87 @@
+"""The process in which kernels run: JSON lines in, JSON lines out. Started by `oracle.isolation`.
+
+A kernel that crashes the GPU's context, loops or kills the process takes only this one with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import warnings
+from typing import Any, TextIO
+
+from pagegate.cases.registry import find_kernel, load_plugin
+from pagegate.cases.spec import Case
+
+
+def _private_stdout() -> TextIO:
+    """The protocol's own channel; whatever a kernel prints goes to stderr."""
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return channel
+
+
+def _check(request: dict[str, Any], device: Any) -> dict[str, Any]:
+    from .checking import check
+
+    case = Case.from_json(request["case"])
+    return check(find_kernel(request["kernel"]), case, device, request.get("max_relations")).to_json()
+
+
+def _fingerprint(request: dict[str, Any], device: Any) -> dict[str, Any]:
+    """A hash of what a kernel returns for a case; None where it returns nothing usable."""
+    from pagegate.cases.inputs import Placement, place
+
+    from .checking import problem_of
+    from .running import bits, run
+
+    case, kernel = Case.from_json(request["case"]), find_kernel(request["kernel"])
+    inputs = place(problem_of(case, device).content, Placement(seed=case.seed, dead=case.dead))
+    outcome = run(kernel, inputs, case.spec, kernel.plan(inputs) if kernel.plan else {})
+    digest = hashlib.sha256(outcome.status.encode())
+    for tensor in (outcome.out, outcome.lse):
+        if tensor is not None:
+            digest.update(bits(tensor[: case.spec.num_tokens].contiguous()).cpu().numpy().tobytes())
+    return {"fingerprint": digest.hexdigest()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--plugin", action="append", default=[])
+    options = parser.parse_args()
+    channel = _private_stdout()
+    # interpreted bf16 and fp8 NaNs are cast all the time
+    warnings.simplefilter("ignore")
+    import torch
+
+    torch.set_num_threads(1)
+    device = torch.device(options.device)
+    for plugin in options.plugin:
+        load_plugin(plugin)
+
+    def say(message: dict[str, Any]) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    say({"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        action = {"check": _check, "fingerprint": _fingerprint}[request["action"]]
+        try:
+            say({"answer": action(request, device)})
+        except Exception as error:
+            from .running import DeviceLost
+
+            if not isinstance(error, DeviceLost) and not str(error).startswith("CUDA error"):
+                raise
+            say({"lost": str(error)})
+            # the context is dead and would hang a clean exit
+            os._exit(3)
+
+
+if __name__ == "__main__":
+    main()

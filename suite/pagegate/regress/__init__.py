@@ -1,0 +1,1 @@
+"""What changed: verdicts, baselines, gating, history, bisecting."""
