@@ -1,0 +1,95 @@
+"""Options and choices that commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pagegate.cases.registry import Kernel, find_kernel, kernels, load_plugin
+from pagegate.errors import UsageError
+
+if TYPE_CHECKING:
+    from pagegate.oracle.isolation import Setup
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where kernels run. kind: "cuda" (CUDA or HIP) or "cpu" (Triton's interpreter); name: for people."""
+
+    kind: str
+    name: str
+
+    @property
+    def workers(self) -> int:
+        """As many processes as help: on a GPU compiling dominates, and contexts take memory."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, min(cores, 14))
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("auto", "gpu", "interpreter"), default="auto")
+
+
+def add_kernels(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kernel", action="append", metavar="NAME", help="a registered kernel; may be repeated (all)"
+    )
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE", help="a file or module that registers kernels"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here")
+
+
+def choose_device(wanted: str) -> Device:
+    """Chosen once, here. Without a GPU, kernels run in Triton's interpreter, which has to be said before
+    anything imports them. Raises UsageError when a GPU is asked for and there is none."""
+    if wanted != "interpreter":
+        import torch
+
+        if torch.cuda.is_available():
+            return Device("cuda", torch.cuda.get_device_name())
+        if wanted == "gpu":
+            raise UsageError(
+                "--device gpu: required a CUDA or HIP GPU that torch can use, found none "
+                f"(torch {torch.__version__}); leave --device out to use Triton's interpreter"
+            )
+    os.environ["TRITON_INTERPRET"] = "1"
+    return Device("cpu", "Triton's interpreter (no GPU)" if wanted == "auto" else "Triton's interpreter")
+
+
+def choose_kernels(options: argparse.Namespace) -> list[Kernel]:
+    """The kernels that were asked for, plugins loaded. Raises UsageError for unknown ones."""
+    for plugin in options.plugin:
+        load_plugin(plugin)
+    if options.kernel:
+        return [find_kernel(name) for name in dict.fromkeys(options.kernel)]
+    return list(kernels().values())
+
+
+def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float | None = None) -> Setup:
+    """How this command's worker processes are started."""
+    from pagegate.oracle.isolation import Setup
+
+    default = 120.0 if device.kind == "cuda" else 600.0
+    return Setup(device.kind, tuple(options.plugin), timeout_s=timeout_s or default)
+
+
+def refuse_directory_missing(path: Path | None) -> None:
+    """Before the work, not after it: can the file be written there?"""
+    if path is not None and (not path.parent.is_dir() or path.is_dir()):
+        raise UsageError(f"{path}: required a file in a folder that exists, found none")
+
+
+def command_line(*words: str) -> str:
+    return " ".join(["pagegate", *words])
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
