@@ -105,10 +105,8 @@ def check_attention(
     require(isinstance(block_table, torch.Tensor), "block_table", "a tensor", type(block_table).__name__)
     require(block_table.dim() == 2, "block_table", "[num_seqs, max_pages]", list(block_table.shape))
     check_companion("block_table", block_table, q, (num_seqs, block_table.shape[1]), torch.int32)
-    in_batch = 0 <= max_query_len <= max(q.shape[0], 0)
+    in_batch = 0 <= max_query_len <= q.shape[0]
     require(in_batch, "max_query_len", f"0 to {q.shape[0]}, the number of tokens in q", max_query_len)
-    enough = max_query_len > 0 or q.shape[0] == 0 or num_seqs == 0
-    require(enough, "max_query_len", "at least 1 when q has tokens", max_query_len)
 
     if sliding_window is not None:
         require(sliding_window >= 1, "sliding_window", "at least 1 key, or None for off", sliding_window)

@@ -28,7 +28,8 @@ def _no_arguments(spec: AttentionSpec, draws: Draws) -> dict[str, Any]:
 class Feature:
     """One feature of an attention problem.
 
-    keywords: what a kernel has to take to support it. active: whether a spec asks for it.
+    keywords: what a kernel has to take to support it. active: whether a spec asks for it. variants: the
+    spec's fields that ask for it, as fuzzing draws them, the simplest first.
     arguments: the keyword arguments it adds to a call. logits(logits, arguments, distances) changes
     [num_query_heads, queries, keys]; visible(seen, arguments, query_positions, key_positions) changes
     [queries, keys]; distances and positions broadcast, distance = key position - query position.
@@ -38,6 +39,7 @@ class Feature:
     summary: str
     keywords: tuple[str, ...]
     active: Callable[[AttentionSpec], bool]
+    variants: tuple[Mapping[str, Any], ...] = ()
     arguments: Callable[[AttentionSpec, Draws], dict[str, Any]] = _no_arguments
     logits: Callable[[torch.Tensor, Arguments, torch.Tensor], torch.Tensor] | None = None
     visible: Callable[[torch.Tensor, Arguments, torch.Tensor, torch.Tensor], torch.Tensor] | None = None
@@ -89,6 +91,7 @@ FEATURES = (
         "KV cache in fp8 e4m3 with per-tensor scales",
         ("k_scale", "v_scale"),
         lambda spec: spec.kv_dtype == "fp8",
+        ({"kv_dtype": "fp8"},),
         _kv_scales,
     ),
     Feature(
@@ -96,6 +99,7 @@ FEATURES = (
         "a scale other than 1 / sqrt(head_dim)",
         ("softmax_scale",),
         lambda spec: spec.softmax_scale is not None,
+        ({"softmax_scale": 0.25}, {"softmax_scale": 0.05}),
         lambda spec, draws: {"softmax_scale": spec.softmax_scale},
     ),
     Feature(
@@ -103,6 +107,7 @@ FEATURES = (
         "cap * tanh(logit / cap)",
         ("logits_soft_cap",),
         lambda spec: spec.logits_soft_cap is not None,
+        tuple({"logits_soft_cap": cap} for cap in (50.0, 20.0, 2.0)),
         lambda spec, draws: {"logits_soft_cap": spec.logits_soft_cap},
         logits=_soft_cap,
     ),
@@ -111,6 +116,7 @@ FEATURES = (
         "slope * (key position - query position) per head",
         ("alibi_slopes",),
         lambda spec: spec.alibi,
+        ({"alibi": True},),
         _alibi_slopes,
         logits=_alibi,
     ),
@@ -126,6 +132,7 @@ FEATURES = (
         "queries see all keys of their sequence",
         ("causal",),
         lambda spec: not spec.causal,
+        ({"causal": False},),
         lambda spec, draws: {"causal": False},
     ),
     Feature(
@@ -133,6 +140,7 @@ FEATURES = (
         "only the last keys up to a query's own position",
         ("sliding_window",),
         lambda spec: spec.sliding_window is not None,
+        tuple({"sliding_window": keys} for keys in (1, 2, 7, 15, 16, 17, 32, 33, 64, 127, 128, 1024)),
         lambda spec, draws: {"sliding_window": spec.sliding_window},
         visible=_window,
     ),
@@ -141,6 +149,7 @@ FEATURES = (
         "one more logit per head in the denominator, without a value",
         ("sinks",),
         lambda spec: spec.sinks,
+        ({"sinks": True},),
         _sinks,
     ),
 )

@@ -94,6 +94,11 @@ class AttentionSpec:
     def scale(self) -> float:
         return self.head_dim**-0.5 if self.softmax_scale is None else self.softmax_scale
 
+    @property
+    def is_far(self) -> bool:
+        """Whether tensors span gigabytes of address space."""
+        return self.far_pages or self.token_layout == "far"
+
     def visible(self, seq: int, query: int) -> range:
         """The keys that a query of a sequence sees, before features that hide single keys."""
         position = self.seq_lens[seq] - self.query_lens[seq] + query

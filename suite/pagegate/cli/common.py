@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ class Device:
 
     kind: str
     name: str
+    memory_bytes: int = 1 << 35
 
     @property
     def workers(self) -> int:
@@ -54,7 +54,8 @@ def choose_device(wanted: str) -> Device:
         import torch
 
         if torch.cuda.is_available():
-            return Device("cuda", torch.cuda.get_device_name())
+            free, _ = torch.cuda.mem_get_info()
+            return Device("cuda", torch.cuda.get_device_name(), int(0.6 * free))
         if wanted == "gpu":
             raise UsageError(
                 "--device gpu: required a CUDA or HIP GPU that torch can use, found none "
@@ -78,18 +79,15 @@ def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float |
     from pagegate.oracle.isolation import Setup
 
     default = 120.0 if device.kind == "cuda" else 600.0
-    return Setup(device.kind, tuple(options.plugin), timeout_s=timeout_s or default)
+    plugins = tuple(options.plugin)
+    return Setup(device.kind, plugins, timeout_s=timeout_s or default, memory_bytes=device.memory_bytes)
 
 
-def refuse_directory_missing(path: Path | None) -> None:
-    """Before the work, not after it: can the file be written there?"""
+def refuse_unwritable(path: Path | None) -> None:
+    """Before the work, not after it: raises UsageError if no file can be written there."""
     if path is not None and (not path.parent.is_dir() or path.is_dir()):
-        raise UsageError(f"{path}: required a file in a folder that exists, found none")
+        raise UsageError(f"{path}: required a file in a folder that exists, found none; make the folder first")
 
 
 def command_line(*words: str) -> str:
     return " ".join(["pagegate", *words])
-
-
-def is_terminal() -> bool:
-    return sys.stdout.isatty()

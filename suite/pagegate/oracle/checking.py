@@ -48,6 +48,7 @@ def check(
     outcome = run(kernel, inputs, case.spec, plan)
     if outcome.status != "PASSED":
         return _result(kernel, case, started, outcome.status, outcome.reason)
+    del inputs
     status, worst = judge(case.spec, outcome, problem.reference)
     if status != "PASSED":
         return _result(kernel, case, started, status, str(worst), worst=worst)

@@ -25,12 +25,14 @@ _START_S = 180.0
 @dataclass(frozen=True)
 class Setup:
     """How workers are started. device: "cpu" (Triton's interpreter) or "cuda"; kernels_root: a folder
-    put first on their path, to run another copy of `paged_kernels`; timeout_s: for one request."""
+    put first on their path, to run another copy of `paged_kernels`; timeout_s: for one request;
+    memory_bytes: what all workers together may take of the device; cache_dir: Triton's."""
 
     device: str
     plugins: tuple[str, ...] = ()
     kernels_root: Path | None = None
     timeout_s: float = 120.0
+    memory_bytes: int = 1 << 36
     cache_dir: Path | None = None
 
 

@@ -16,6 +16,10 @@ from typing import Any, TextIO
 from pagegate.cases.registry import find_kernel, load_plugin
 from pagegate.cases.spec import Case
 
+from .memory import footprint
+
+_LARGE_BYTES = 1 << 29
+
 
 def _private_stdout() -> TextIO:
     """The protocol's own channel; whatever a kernel prints goes to stderr."""
@@ -28,7 +32,12 @@ def _check(request: dict[str, Any], device: Any) -> dict[str, Any]:
     from .checking import check
 
     case = Case.from_json(request["case"])
-    return check(find_kernel(request["kernel"]), case, device, request.get("max_relations")).to_json()
+    result = check(find_kernel(request["kernel"]), case, device, request.get("max_relations"))
+    if device.type == "cuda" and footprint(case.spec) > _LARGE_BYTES:
+        import torch
+
+        torch.cuda.empty_cache()  # other workers want it
+    return result.to_json()
 
 
 def _fingerprint(request: dict[str, Any], device: Any) -> dict[str, Any]:

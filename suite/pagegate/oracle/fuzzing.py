@@ -1,0 +1,257 @@
+"""New cases until the budget ends: Hypothesis draws, steers and shrinks; workers run.
+
+Each shard is a thread with its own seed and its own worker process. The first failure of each kind
+(kernel, status, relation) is shrunk; later ones of that kind are counted, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, settings, target
+from hypothesis import seed as seeded
+from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.errors import Flaky
+from hypothesis.strategies import SearchStrategy
+
+from pagegate.cases.features import feature_names
+from pagegate.cases.spec import Case
+from pagegate.cases.strategies import SIZES, cases
+
+from .isolation import Setup, Worker
+from .memory import MemoryGate
+from .results import CheckResult
+
+_SHRINK_S = 90.0
+_SHRINK_STEPS = 250
+
+
+@dataclass(frozen=True)
+class FuzzPlan:
+    """What to fuzz. examples and seconds: whichever ends first; None = no limit. max_relations: per
+    case and kernel, None = all. database: where Hypothesis keeps examples between runs, or None."""
+
+    kernels: tuple[str, ...]
+    size: str
+    seed: int
+    shards: int
+    examples: int | None = None
+    seconds: float | None = None
+    max_relations: int | None = None
+    database: Path | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A shrunk failure, the case it was found with, and how often its kind was seen."""
+
+    result: CheckResult
+    found: Case
+    steps: int
+    repeatable: bool = True
+    count: int = 1
+
+
+@dataclass
+class Tally:
+    """What a run has seen so far; shared by the shards."""
+
+    cases: int = 0
+    checks: Counter[str] = field(default_factory=Counter)
+    unsupported: Counter[tuple[str, str]] = field(default_factory=Counter)
+    features: Counter[str] = field(default_factory=Counter)
+    relations: Counter[str] = field(default_factory=Counter)
+    worst: dict[str, CheckResult] = field(default_factory=dict)
+    failures: dict[tuple[str, str, str | None], Failure] = field(default_factory=dict)
+    seconds: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add_case(self, case: Case) -> None:
+        with self.lock:
+            self.cases += 1
+            self.features.update((*feature_names(case.spec), f"profile_{case.profile}", f"dead_{case.dead}"))
+
+    def add(self, result: CheckResult) -> None:
+        with self.lock:
+            if result.status == "UNSUPPORTED":
+                self.unsupported[result.kernel, result.reason] += 1
+                return
+            self.checks[result.kernel] += 1
+            self.relations.update(result.relations)
+            if result.status != "PASSED" or result.worst is None:
+                return
+            before = self.worst.get(result.kernel)
+            if before is None or before.worst is None or result.worst.ratio > before.worst.ratio:
+                self.worst[result.kernel] = result
+
+    def knows(self, result: CheckResult) -> bool:
+        """Count a failure of a kind that was shrunk before; False for a new kind."""
+        with self.lock:
+            known = self.failures.get(result.signature)
+            if known is None:
+                return False
+            self.failures[result.signature] = replace(known, count=known.count + 1)
+            return True
+
+
+class _Found(AssertionError):
+    """A failure, as Hypothesis wants to see it."""
+
+
+class _Stop(BaseException):
+    """The budget is spent; not an Exception, so that Hypothesis lets it through."""
+
+
+def fuzz(plan: FuzzPlan, setup: Setup, tick: Callable[[Tally], None] = lambda tally: None) -> Tally:
+    """Run a plan. `tick` is called about ten times a second from the calling thread.
+
+    Raises what a shard raised that was no failure of a kernel.
+    """
+    tally, started = Tally(), time.monotonic()
+    gate = MemoryGate(setup.memory_bytes)
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def shard(number: int) -> None:
+        try:
+            with Worker(setup) as worker:
+                _Shard(plan, number, tally, worker, gate, stop, started).run()
+        except BaseException as error:
+            errors.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=shard, args=(number,), daemon=True) for number in range(plan.shards)]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.1)
+            tally.seconds = time.monotonic() - started
+            tick(tally)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=setup.timeout_s)
+    if errors:
+        raise errors[0]
+    return tally
+
+
+@dataclass
+class _Shard:
+    plan: FuzzPlan
+    number: int
+    tally: Tally
+    worker: Worker
+    gate: MemoryGate
+    stop: threading.Event
+    started: float
+    done: int = 0
+
+    def run(self) -> None:
+        rounds = 0
+        while not self._spent():
+            before = self.done
+            self._round(rounds)
+            rounds += 1
+            if self.done == before:
+                return  # nothing new to draw
+
+    def _share(self) -> int:
+        """How many examples are left for this shard."""
+        if self.plan.examples is None:
+            return 1 << 30
+        mine = self.plan.examples // self.plan.shards
+        mine += self.number < self.plan.examples % self.plan.shards
+        return mine - self.done
+
+    def _spent(self) -> bool:
+        late = self.plan.seconds is not None and time.monotonic() - self.started > self.plan.seconds
+        return self.stop.is_set() or late or self._share() <= 0
+
+    def _round(self, number: int) -> None:
+        """One run of Hypothesis, up to the next failure of a new kind."""
+        hunt = _Hunt(self)
+        strategy: SearchStrategy[Case] = cases(SIZES[self.plan.size])
+        database = self.plan.database
+
+        @seeded(self.plan.seed * 1_000_003 + self.number * 1_009 + number)
+        @settings(
+            max_examples=min(self._share(), 1_000_000),
+            deadline=None,
+            database=DirectoryBasedExampleDatabase(database) if database else None,
+            phases=(Phase.reuse, Phase.generate, Phase.target, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
+            report_multiple_bugs=False,
+        )
+        @given(strategy)
+        def one_case(case: Case) -> None:
+            # one line raises: Hypothesis tells failures apart by where they come from
+            if hunt.fails(case):
+                raise _Found
+
+        try:
+            one_case()
+        except _Stop:
+            pass
+        except (_Found, Flaky) as error:
+            hunt.repeatable = not isinstance(error, Flaky)
+        except BaseExceptionGroup:
+            hunt.repeatable = False
+        if hunt.best is not None and hunt.found is not None:
+            failure = Failure(hunt.best, hunt.found, hunt.steps, hunt.repeatable)
+            with self.tally.lock:
+                self.tally.failures.setdefault(hunt.best.signature, failure)
+
+
+@dataclass
+class _Hunt:
+    """Looks for a failure of a new kind, then for a smaller case of the same kind."""
+
+    shard: _Shard
+    best: CheckResult | None = None
+    found: Case | None = None
+    steps: int = 0
+    shrink_since: float = 0.0
+    repeatable: bool = True
+
+    def fails(self, case: Case) -> bool:
+        return self._search(case) if self.best is None else self._shrink(self.best, case)
+
+    def _search(self, case: Case) -> bool:
+        shard = self.shard
+        if shard._spent():
+            raise _Stop
+        shard.done += 1
+        shard.tally.add_case(case)
+        for kernel in shard.plan.kernels:
+            result = self._check(kernel, case)
+            shard.tally.add(result)
+            if result.failed:
+                if not shard.tally.knows(result):
+                    self.best, self.found, self.shrink_since = result, case, time.monotonic()
+                    return True
+            elif result.worst is not None and result.worst.ratio < 1e6:
+                target(result.worst.ratio, label=kernel)
+        return False
+
+    def _shrink(self, best: CheckResult, case: Case) -> bool:
+        self.steps += 1
+        late = time.monotonic() - self.shrink_since > _SHRINK_S
+        if late or self.steps > _SHRINK_STEPS or self.shard.stop.is_set():
+            raise _Stop
+        result = self._check(best.kernel, case)
+        if result.signature != best.signature:
+            return False
+        self.best = result
+        return True
+
+    def _check(self, kernel: str, case: Case) -> CheckResult:
+        with self.shard.gate.hold(case.spec):
+            return self.shard.worker.check(kernel, case, self.shard.plan.max_relations)
