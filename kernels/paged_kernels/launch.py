@@ -75,7 +75,7 @@ class LaunchConfig:
 def machine_of(device: torch.device) -> Machine:
     """The processor behind a torch device; CPU tensors run in Triton's interpreter."""
     if device.type == "cpu":
-        return Machine("interpreter", 1)
+        return Machine("interpreter", 32)
     backend = "hip" if torch.version.hip else "cuda"
     return Machine(backend, torch.cuda.get_device_properties(device).multi_processor_count)
 

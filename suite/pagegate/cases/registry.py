@@ -120,6 +120,14 @@ _KERNELS: dict[str, Kernel] = {
 }
 
 
+def kernels_root() -> Path:
+    """The folder that holds the `paged_kernels` that runs here."""
+    found = importlib.util.find_spec("paged_kernels")
+    if found is None or found.origin is None:
+        raise UsageError("paged_kernels: required on the path, found no such package; install the project")
+    return Path(found.origin).parents[1]
+
+
 def register(
     name: str,
     *,

@@ -67,7 +67,7 @@ window_prompt        q40s70 h2/1 d32 window=17 dead=large                    | w
 window_forbidden     q24s60 h2/1 d32 window=9 profile=forbidden              | a huge score just before the window
 window_noncausal     q9s70 h2/1 d32 noncausal window=20 profile=needle       | a window that limits the past only
 window_one           q5s40 h2/1 d32 window=1 profile=needle                  | every query sees itself alone
-noncausal            q5s37_q2s64 h2/1 d32 noncausal                          | the mask's tail without a causal bound
+noncausal            q20s37_q2s64 h2/1 d32 noncausal profile=needle           | the mask's tail without a causal bound
 sinks_window         q1s60_q20s60 h8/1 d64 window=33 sinks                   | gpt-oss in small
 soft_cap             q6s60 h2/1 d32 softcap=2 profile=extreme                | scores a hundred times the cap: tanh must saturate
 alibi                q6s50_q1s33 h4/2 d32 fp32 alibi                         | slopes per query head, distances from the query
@@ -89,6 +89,7 @@ page_24              q3s100 h2/1 d32 p24 profile=needle                      | a
 page_528             q2s600 h1/1 d32 p528 profile=needle                     | hybrid models' odd page
 layout_hnd           q3s50_q1s20 h4/2 d32 layout=hnd                         | [page, head, slot, dim]
 layout_interleaved   q3s50_q1s20 h4/2 d32 layout=interleaved                 | K and V in one buffer
+split_fused          q1s300_q1s2 h2/1 d32 tokens=fused                       | the reduction writes into fused rows
 tokens_fused         q3s50_q1s20 h4/2 d32 tokens=fused pad=4                 | queries and output are slices of wider rows
 shared_prefix        4q2s70 h2/1 d32 prefix=50                               | pages shared by all sequences
 far_pages            q3s50_q1s20 h2/1 d32 far_pages                          | cache offsets past 2^31 elements

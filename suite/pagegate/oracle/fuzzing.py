@@ -107,8 +107,15 @@ class _Stop(BaseException):
     """The budget is spent; not an Exception, so that Hypothesis lets it through."""
 
 
-def fuzz(plan: FuzzPlan, setup: Setup, tick: Callable[[Tally], None] = lambda tally: None) -> Tally:
-    """Run a plan. `tick` is called about ten times a second from the calling thread.
+def fuzz(
+    plan: FuzzPlan,
+    setup: Setup,
+    tick: Callable[[Tally], None] = lambda tally: None,
+    *,
+    shrink: bool = True,
+) -> Tally:
+    """Run a plan. `tick` is called about ten times a second from the calling thread. Without `shrink` the
+    first failure ends the run as it was found.
 
     Raises what a shard raised that was no failure of a kernel.
     """
@@ -120,7 +127,7 @@ def fuzz(plan: FuzzPlan, setup: Setup, tick: Callable[[Tally], None] = lambda ta
     def shard(number: int) -> None:
         try:
             with Worker(setup) as worker:
-                _Shard(plan, number, tally, worker, gate, stop, started).run()
+                _Shard(plan, number, tally, worker, gate, stop, started, shrink).run()
         except BaseException as error:
             errors.append(error)
             stop.set()
@@ -151,6 +158,7 @@ class _Shard:
     gate: MemoryGate
     stop: threading.Event
     started: float
+    shrink: bool
     done: int = 0
 
     def run(self) -> None:
@@ -242,6 +250,9 @@ class _Hunt:
         return False
 
     def _shrink(self, best: CheckResult, case: Case) -> bool:
+        if not self.shard.shrink:
+            self.shard.stop.set()
+            raise _Stop
         self.steps += 1
         late = time.monotonic() - self.shrink_since > _SHRINK_S
         if late or self.steps > _SHRINK_STEPS or self.shard.stop.is_set():

@@ -40,6 +40,7 @@ class _Parts:
     out: torch.Tensor
     lse: torch.Tensor
     reach: torch.Tensor  # max over dims of sum(weight * |value|): what a wrong weight can move
+    floor: torch.Tensor  # what weights too small for a normal float32 can move
     loudness: torch.Tensor  # largest |q| |k| scale: what rounding the logits scales with
 
 
@@ -55,7 +56,7 @@ def reference(content: Content) -> Reference:
     rounding = 8 * eps32 * (1 + exact.loudness + lse_size)
     strayed = (twin.out - exact.out).abs()
     one_rounding = 2 * unit * exact.out.abs()
-    out_budget = 2 * _largest(strayed) + _largest(one_rounding) + rounding * exact.reach
+    out_budget = 2 * _largest(strayed) + _largest(one_rounding) + rounding * exact.reach + exact.floor
     lse_error = (twin.lse - exact.lse).abs().nan_to_num(0.0, 0.0, 0.0)
     mean = 2 * _mean(strayed) + _mean(one_rounding) + _mean(rounding * exact.reach)
     return Reference(exact.out, exact.lse, out_budget, 2 * lse_error + rounding, mean)
@@ -86,7 +87,7 @@ def _attend(content: Content, compute: torch.dtype) -> _Parts:
     shape = (spec.num_tokens, spec.num_query_heads)
     out = torch.zeros((*shape, spec.head_dim), dtype=torch.float64, device=device)
     lse = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
-    reach, loudness = torch.zeros_like(lse), torch.zeros_like(lse)
+    reach, floor, loudness = (torch.zeros_like(lse) for _ in range(3))
     q_starts, k_starts = content.query_starts(), content.key_starts()
     for seq, query_len in enumerate(spec.query_lens):
         keys = spec.reachable(seq)
@@ -96,8 +97,9 @@ def _attend(content: Content, compute: torch.dtype) -> _Parts:
         for first in range(0, query_len, step):
             rows = slice(q_starts[seq] + first, q_starts[seq] + min(first + step, query_len))
             part = _attend_rows(content, seq, first, content.q[rows].to(compute), k, v, keys)
-            out[rows], lse[rows], reach[rows], loudness[rows] = part.out, part.lse, part.reach, part.loudness
-    return _Parts(out, lse, reach, loudness)
+            out[rows], lse[rows], reach[rows] = part.out, part.lse, part.reach
+            floor[rows], loudness[rows] = part.floor, part.loudness
+    return _Parts(out, lse, reach, floor, loudness)
 
 
 def _stored(content: Content, name: str, start: int, keys: range, compute: torch.dtype) -> torch.Tensor:
@@ -141,10 +143,10 @@ def _attend_rows(
     if compute != torch.float64:
         out = out.to(content.q.dtype).to(compute)
         zero = torch.zeros((count, spec.num_query_heads), dtype=compute, device=q.device)
-        return _Parts(out, lse.transpose(0, 1), zero, zero)
-    reach = (by_kv_head @ v.abs()).amax(-1) if spec.head_dim else by_kv_head.sum(-1)
+        return _Parts(out, lse.transpose(0, 1), zero, zero, zero)
+    reach = (by_kv_head @ v.abs()).amax(-1).reshape(spec.num_query_heads, count).transpose(0, 1)
     largest_key = k.norm(dim=-1).amax(dim=-1) if len(keys) else k.new_zeros(spec.num_kv_heads)
     loudness = q.norm(dim=-1) * largest_key.repeat_interleave(spec.gqa_ratio)[None] * spec.scale
-    return _Parts(
-        out, lse.transpose(0, 1), reach.reshape(spec.num_query_heads, count).transpose(0, 1), loudness
-    )
+    tiny = 4 * torch.finfo(torch.float32).tiny * v.abs().sum(dim=1).amax(dim=-1)
+    floor = tiny.repeat_interleave(spec.gqa_ratio)[None].expand_as(loudness)
+    return _Parts(out, lse.transpose(0, 1), reach, floor, loudness)
