@@ -1,0 +1,94 @@
+"""Matrix products (MFMA): D = A B + C for the whole wave, whatever EXEC says.
+
+Layouts (pinned in the tests by products of random matrices through Triton), M the tile's side: lane l
+holds row l % M of A and column l % M of B, each with K / (64 / M) consecutive values of k that begin at
+(l // M) times as many. Of C and D it holds column l % M, in groups of four rows: register r is row
+4 * (64 // M) * (r // 4) + 4 * (l // M) + r % 4. Products and sums are in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..access import Step, need_count
+from ..errors import AssemblyError
+from ..formats import TABLES, from_bf16
+from ..machine import LANES, Array, Machine
+from ..operands import Operand, Parsed, constant_bits
+from ..rules import SPECIAL
+
+
+def _as_f16(words: Array) -> Array:
+    return words.view(np.float16).astype(np.float32)
+
+
+def _as_bf16(words: Array) -> Array:
+    return from_bf16(words.view(np.uint16))
+
+
+def _as_f32(words: Array) -> Array:
+    return words.view(np.float32)
+
+
+def _as_table(table: Array) -> Callable[[Array], Array]:
+    return lambda words: table[words.view(np.uint8)]
+
+
+def _decoder(side: int, depth: int, width: int, reads: tuple[Callable[[Array], Array], Callable[[Array], Array]]) -> Any:
+    """The decoder of one shape: side x side x depth, operands of `width` bits."""
+    blocks = LANES // side
+    words = depth // blocks * width // 32
+    rows = side * side // LANES
+
+    def fetch(operand: Operand, read: Callable[[Array], Array]) -> Callable[[Machine], Array]:
+        def matrix(m: Machine) -> Array:
+            raw = np.ascontiguousarray(m.vector[operand.index : operand.end].transpose(1, 2, 0))
+            values = read(raw).reshape(m.shape.waves, blocks, side, depth // blocks)
+            return values.transpose(0, 2, 1, 3).reshape(m.shape.waves, side, depth)
+
+        return matrix
+
+    def decode(parsed: Parsed) -> Step:
+        target, left, right, addend = parsed.operands
+        for operand, count in ((target, rows), (left, words), (right, words), (addend, rows)):
+            if operand.kind not in ("v", "c") or (operand.kind == "c" and operand is not addend):
+                raise AssemblyError(f"{parsed.line}: required vector registers, found {operand.text!r}")
+            need_count(parsed, operand, count)
+        a, b = fetch(left, reads[0]), fetch(right, reads[1])
+        constant = np.uint32(constant_bits(addend.text, True, 32)).view(np.float32) if addend.kind == "c" else None
+
+        def step(m: Machine) -> None:
+            product = np.matmul(a(m), b(m).transpose(0, 2, 1))
+            grouped = product.reshape(m.shape.waves, rows // 4, blocks, 4, side)
+            values = grouped.transpose(1, 3, 0, 2, 4).reshape(rows, m.shape.waves, LANES)
+            old = m.vector_f[addend.index : addend.end] if constant is None else constant
+            m.put_vector_unmasked(target.index, (values + old).view(np.uint32))
+
+        return step
+
+    return decode
+
+
+_READS: dict[str, tuple[int, Callable[[Array], Array]]] = {
+    "f16": (16, _as_f16),
+    "bf16": (16, _as_bf16),
+    "f32": (32, _as_f32),
+}
+for _side, _depth, _kind in (
+    (16, 4, "f32"), (32, 2, "f32"),
+    (16, 16, "f16"), (32, 8, "f16"), (16, 16, "bf16"), (32, 8, "bf16"),
+    (16, 32, "f16"), (32, 16, "f16"), (16, 32, "bf16"), (32, 16, "bf16"),
+):  # fmt: skip
+    _width, _read = _READS[_kind]
+    SPECIAL[f"v_mfma_f32_{_side}x{_side}x{_depth}_{_kind}"] = _decoder(_side, _depth, _width, (_read, _read))
+
+for _target in ("gfx942", "gfx950"):
+    for _side, _depth in ((16, 32), (32, 16)):
+        for _left in ("fp8", "bf8"):
+            for _right in ("fp8", "bf8"):
+                _pair = (_as_table(TABLES[_target, _left]), _as_table(TABLES[_target, _right]))
+                _name = f"v_mfma_f32_{_side}x{_side}x{_depth}_{_left}_{_right}@{_target}"
+                SPECIAL[_name] = _decoder(_side, _depth, 8, _pair)

@@ -1,0 +1,90 @@
+"""A decoded kernel: basic blocks of steps, and what it needs to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .decode import Instruction, decode
+from .errors import AssemblyError
+from .text import Line, Listing, read_listing
+from .waits import SCALAR_SHIFT
+
+TARGETS = ("gfx942", "gfx950")
+_ENDS = ("s_endpgm", "s_barrier")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Straight-line code. `first`: the index of its first line; `ending`: how it ends.
+
+    ending: "" (falls through), "s_barrier", "s_endpgm" or a branch's mnemonic. target: the block that a
+    branch goes to; -1 without one.
+    """
+
+    first: int
+    code: tuple[Instruction, ...]
+    ending: str
+    target: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """`entry`: the block that waves start in. local_bytes: LDS, as Triton asks for at launch."""
+
+    listing: Listing
+    blocks: tuple[Block, ...]
+    entry: int
+    local_bytes: int
+    target: str
+
+    @property
+    def vectors(self) -> int:
+        """Rows of the vector register file: v0 .. v255, then a0 .. as far as any is used."""
+        named = 0
+        for block in self.blocks:
+            for instruction in block.code:
+                named |= instruction.named
+        return max((named & ((1 << SCALAR_SHIFT) - 1)).bit_length(), 1)
+
+    @property
+    def private_bytes(self) -> int:
+        return self.listing.descriptor.get("private_segment_fixed_size", 0)
+
+
+def load(text: str, target: str, local_bytes: int = 0) -> Program:
+    """Decode assembly text. Raises AssemblyError for anything that is not modelled."""
+    if target not in TARGETS:
+        raise AssemblyError(f"target: required one of {TARGETS}, found {target!r}")
+    listing = read_listing(text)
+    starts = _starts(listing)
+    block_of = {start: number for number, start in enumerate(starts)}
+    blocks = []
+    for start, stop in zip(starts, [*starts[1:], len(listing.lines)], strict=True):
+        lines = listing.lines[start:stop]
+        ending, goal = "", -1
+        if _ends_block(lines[-1]):
+            ending = lines[-1].mnemonic
+            if ending not in _ENDS:
+                goal = block_of[_goal(listing, lines[-1])]
+            lines = lines[:-1]
+        code = tuple(decode(line, target) for line in lines)
+        blocks.append(Block(start, code, ending, goal))
+    size = max(local_bytes, listing.descriptor.get("group_segment_fixed_size", 0))
+    return Program(listing, tuple(blocks), block_of[listing.entry], size, target)
+
+
+def _starts(listing: Listing) -> list[int]:
+    starts = {0, listing.entry, *listing.labels.values()}
+    starts |= {number + 1 for number, line in enumerate(listing.lines) if _ends_block(line)}
+    return sorted(start for start in starts if start < len(listing.lines))
+
+
+def _ends_block(line: Line) -> bool:
+    return line.mnemonic in _ENDS or line.mnemonic.startswith(("s_branch", "s_cbranch_"))
+
+
+def _goal(listing: Listing, line: Line) -> int:
+    goal = listing.labels.get(line.arguments)
+    if goal is None:
+        raise AssemblyError(f"{line}: required a label of this kernel, found {line.arguments!r}")
+    return goal
