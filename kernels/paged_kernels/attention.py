@@ -179,10 +179,10 @@ def _launch_unified(
         partial_out_ptr=partial_out,
         partial_lse_ptr=partial_lse,
         num_tokens=num_tokens,
-        NUM_KV_HEADS=num_kv_heads,
+        num_kv_heads=num_kv_heads,
+        num_splits=splits,
         GQA_RATIO=gqa_ratio,
         BLOCK_M=config.block_m,
-        NUM_SPLITS=splits,
     )
     if splits > 1:
         reduce_splits_kernel[(num_tokens, num_query_heads)](
@@ -195,12 +195,12 @@ def _launch_unified(
             common["v_scale_ptr"],
             common["num_seqs"],
             num_tokens,
+            num_query_heads,
+            splits,
             common["stride_out_token"],
             common["stride_out_head"],
-            NUM_QUERY_HEADS=num_query_heads,
             HEAD_DIM=head_dim,
             HEAD_DIM_PADDED=common["HEAD_DIM_PADDED"],
-            NUM_SPLITS=splits,
             SPLITS_PER_STEP=SPLITS_PER_STEP,
             num_warps=4,
         )

@@ -78,7 +78,7 @@ def attend(
     return acc, total, running_max
 
 
-@triton.jit(do_not_specialize=["num_seqs", "sliding_window", "num_tokens"])
+@triton.jit(do_not_specialize=["num_seqs", "sliding_window", "num_tokens", "num_kv_heads", "num_splits"])
 def unified_kernel(
     q_ptr,
     k_ptr,
@@ -99,6 +99,8 @@ def unified_kernel(
     sliding_window,
     num_seqs,
     num_tokens,
+    num_kv_heads,
+    num_splits,
     stride_q_token,
     stride_q_head,
     stride_k_page,
@@ -111,24 +113,22 @@ def unified_kernel(
     stride_out_head,
     stride_table_seq,
     CAUSAL: tl.constexpr,
-    NUM_KV_HEADS: tl.constexpr,
     GQA_RATIO: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_PADDED: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     TILE: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
 ):
-    """Grid: (num_kv_heads * an upper bound on Q-blocks, NUM_SPLITS); KV heads vary fastest.
+    """Grid: (num_kv_heads * an upper bound on Q-blocks, num_splits); KV heads vary fastest.
 
-    Partial results: partial_out [NUM_SPLITS, num_tokens, num_query_heads, HEAD_DIM] float32,
-    normalised, and partial_lse [NUM_SPLITS, num_tokens, num_query_heads] float32, base 2.
+    Partial results: partial_out [num_splits, num_tokens, num_query_heads, HEAD_DIM] float32,
+    normalised, and partial_lse [num_splits, num_tokens, num_query_heads] float32, base 2.
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // GQA_RATIO
-    NUM_QUERY_HEADS: tl.constexpr = NUM_KV_HEADS * GQA_RATIO
-    q_block = tl.program_id(0) // NUM_KV_HEADS
-    kv_head = tl.program_id(0) % NUM_KV_HEADS
+    num_query_heads = num_kv_heads * GQA_RATIO
+    q_block = tl.program_id(0) // num_kv_heads
+    kv_head = tl.program_id(0) % num_kv_heads
     split = tl.program_id(1)
 
     seq = find_sequence(cu_seqlens_q_ptr, q_block, num_seqs, BLOCK_Q)
@@ -173,7 +173,7 @@ def unified_kernel(
 
     first_tile = begin // TILE
     num_tiles = tl.maximum(tl.cdiv(end, TILE) - first_tile, 0)
-    tiles_per_split = tl.cdiv(num_tiles, NUM_SPLITS)
+    tiles_per_split = tl.cdiv(num_tiles, num_splits)
     low = first_tile + tl.minimum(split * tiles_per_split, num_tiles)
     high = first_tile + tl.minimum((split + 1) * tiles_per_split, num_tiles)
     full_low = tl.minimum(tl.maximum(tl.cdiv(full_begin, TILE), low), high)
@@ -207,8 +207,8 @@ def unified_kernel(
     )
     # fmt: on
 
-    row_index = tokens * NUM_QUERY_HEADS + heads
-    if NUM_SPLITS == 1:
+    row_index = tokens * num_query_heads + heads
+    if partial_out_ptr is None:
         sinks = None
         if sinks_ptr is not None:
             sinks = tl.load(sinks_ptr + heads, mask=row_live, other=0.0)
@@ -224,14 +224,14 @@ def unified_kernel(
         if lse_ptr is not None:
             tl.store(lse_ptr + row_index, log_sum_exp(total, running_max), mask=row_live)
     else:
-        partial_row = split.to(tl.int64) * num_tokens * NUM_QUERY_HEADS + row_index
+        partial_row = split.to(tl.int64) * num_tokens * num_query_heads + row_index
         partial_pointers = partial_out_ptr + partial_row[:, None] * HEAD_DIM + dims[None, :]
         tl.store(partial_pointers, acc * reciprocal(total)[:, None], mask=cell_live)
         lse = tl.where(total > 0, running_max + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf"))
         tl.store(partial_lse_ptr + partial_row, lse, mask=row_live)
 
 
-@triton.jit(do_not_specialize=["num_seqs", "num_tokens"])
+@triton.jit(do_not_specialize=["num_seqs", "num_tokens", "num_query_heads", "num_splits"])
 def reduce_splits_kernel(
     partial_out_ptr,
     partial_lse_ptr,
@@ -242,12 +242,12 @@ def reduce_splits_kernel(
     v_scale_ptr,
     num_seqs,
     num_tokens,
+    num_query_heads,
+    num_splits,
     stride_out_token,
     stride_out_head,
-    NUM_QUERY_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_PADDED: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
     SPLITS_PER_STEP: tl.constexpr,
 ):
     """Merge the partial results of one token and head. Grid: (num_tokens, num_query_heads)."""
@@ -256,15 +256,15 @@ def reduce_splits_kernel(
     if token >= tl.load(cu_seqlens_q_ptr + num_seqs):
         return
     dims = tl.arange(0, HEAD_DIM_PADDED)
-    row = token * NUM_QUERY_HEADS + head
-    row_stride = num_tokens.to(tl.int64) * NUM_QUERY_HEADS
+    row = token * num_query_heads + head
+    row_stride = num_tokens.to(tl.int64) * num_query_heads
     running_max = tl.full([1], float("-inf"), tl.float32)
     total = tl.zeros([1], tl.float32)
     acc = tl.zeros([HEAD_DIM_PADDED], tl.float32)
-    for first_split in range(0, NUM_SPLITS, SPLITS_PER_STEP):
+    for first_split in range(0, num_splits, SPLITS_PER_STEP):
         splits = first_split + tl.arange(0, SPLITS_PER_STEP)
         rows = splits * row_stride + row
-        lse = tl.load(partial_lse_ptr + rows, mask=splits < NUM_SPLITS, other=float("-inf"))
+        lse = tl.load(partial_lse_ptr + rows, mask=splits < num_splits, other=float("-inf"))
         # a split that saw no key left nothing worth reading
         used = (lse > float("-inf"))[:, None] & (dims[None, :] < HEAD_DIM)
         partial = tl.load(partial_out_ptr + rows[:, None] * HEAD_DIM + dims[None, :], mask=used, other=0.0)

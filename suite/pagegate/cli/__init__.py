@@ -59,5 +59,3 @@ def _no_command(name: str) -> int:
     return USAGE
 
 
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,7 +16,7 @@ from . import PASSED, WRONG, common
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pagegate.oracle.fuzzing import FuzzPlan, Tally
+    from pagegate.oracle.fuzzing import Failure, FuzzPlan, Tally
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,15 +81,17 @@ def run(options: argparse.Namespace) -> int:
         def draw(tally: Tally) -> None:
             bar.update(task, completed=tally.cases, note=_note(tally))
 
-        tally = fuzz(plan, common.worker_setup(device, options, options.timeout), _ticker(out, draw))
-    for failure in tally.failures.values():
-        versions = saving.versions(device.name)
-        path = saving.save_failure(saving.FAILURES, failure.result, versions)
-        words = ["replay", str(path), *(f"--plugin {p}" for p in options.plugin)]
-        note = f"seen {failure.count} times; shrunk in {failure.steps} steps from {format_case(failure.found)}"
-        if not failure.repeatable:
-            note += "; it did not fail every time"
-        terminal.print_failure(out, failure.result, common.command_line(*words), note)
+        def on_failure(failure: Failure) -> None:
+            """Saved and printed at once: a run that is cut short has lost nothing."""
+            path = saving.save_failure(saving.FAILURES, failure.result, saving.versions(device.name))
+            words = ["replay", str(path), *(f"--plugin {p}" for p in options.plugin)]
+            note = f"shrunk in {failure.steps} steps from {format_case(failure.found)}"
+            if not failure.repeatable:
+                note += "; it did not fail every time"
+            terminal.print_failure(out, failure.result, common.command_line(*words), note)
+
+        setup = common.worker_setup(device, options, options.timeout)
+        tally = fuzz(plan, setup, _ticker(out, draw), on_failure)
     _summary(out, plan, tally)
     if options.json:
         write_json(options.json, _as_json(plan, tally, device))
@@ -127,6 +129,8 @@ def _summary(out: Console, plan: FuzzPlan, tally: Tally) -> None:
         rows.append([kernel, str(tally.checks[kernel]), failures, ratio])
     title = f"fuzz, {tally.cases} cases in {tally.seconds:.0f} s"
     out.print(terminal.table(title, ["kernel", "checked", "failures", "worst error / budget"], rows, (1, 2, 3)))
+    for result in tally.worst.values():
+        out.print(f"worst of {result.kernel}: {format_case(result.case)}\n  {result.worst}", markup=False)
     for title, counter in (("seen", tally.features), ("relations held", tally.relations)):
         out.print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items())))
     terminal.print_unsupported(out, dict(tally.unsupported))

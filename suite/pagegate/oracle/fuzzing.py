@@ -111,11 +111,13 @@ def fuzz(
     plan: FuzzPlan,
     setup: Setup,
     tick: Callable[[Tally], None] = lambda tally: None,
+    on_failure: Callable[[Failure], None] = lambda failure: None,
     *,
     shrink: bool = True,
 ) -> Tally:
-    """Run a plan. `tick` is called about ten times a second from the calling thread. Without `shrink` the
-    first failure ends the run as it was found.
+    """Run a plan. `tick` is called about ten times a second from the calling thread; `on_failure` when a
+    failure of a new kind is shrunk, from a shard's. Without `shrink` the first failure ends the run as it
+    was found.
 
     Raises what a shard raised that was no failure of a kernel.
     """
@@ -127,7 +129,7 @@ def fuzz(
     def shard(number: int) -> None:
         try:
             with Worker(setup) as worker:
-                _Shard(plan, number, tally, worker, gate, stop, started, shrink).run()
+                _Shard(plan, number, tally, worker, gate, stop, started, on_failure, shrink).run()
         except BaseException as error:
             errors.append(error)
             stop.set()
@@ -158,6 +160,7 @@ class _Shard:
     gate: MemoryGate
     stop: threading.Event
     started: float
+    on_failure: Callable[[Failure], None]
     shrink: bool
     done: int = 0
 
@@ -215,7 +218,9 @@ class _Shard:
         if hunt.best is not None and hunt.found is not None:
             failure = Failure(hunt.best, hunt.found, hunt.steps, hunt.repeatable)
             with self.tally.lock:
-                self.tally.failures.setdefault(hunt.best.signature, failure)
+                first = self.tally.failures.setdefault(hunt.best.signature, failure) is failure
+            if first:
+                self.on_failure(failure)
 
 
 @dataclass
@@ -254,7 +259,8 @@ class _Hunt:
             self.shard.stop.set()
             raise _Stop
         self.steps += 1
-        late = time.monotonic() - self.shrink_since > _SHRINK_S
+        # less time for it once the run itself is over
+        late = time.monotonic() - self.shrink_since > _SHRINK_S / (3 if self.shard._spent() else 1)
         if late or self.steps > _SHRINK_STEPS or self.shard.stop.is_set():
             raise _Stop
         result = self._check(best.kernel, case)

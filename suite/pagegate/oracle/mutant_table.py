@@ -93,10 +93,10 @@ MUTANTS = (
     # split-KV, log-sum-exp
     _unified("empty_split_unwritten", "sglang#2465: splits without keys leave scratch unwritten",
              "    k_ptr += kv_head.to(tl.int64) * stride_k_head\n",
-             "    if low >= high and NUM_SPLITS > 1:\n        return\n"
+             "    if low >= high and num_splits > 1:\n        return\n"
              "    k_ptr += kv_head.to(tl.int64) * stride_k_head\n"),
     _unified("last_split_dropped", "pytorch#179760: chosen splits and reduced splits differ",
-             "mask=splits < NUM_SPLITS, other", "mask=splits < NUM_SPLITS - 1, other"),
+             "mask=splits < num_splits, other", "mask=splits < num_splits - 1, other"),
     _device("division_by_zero", "vllm#57094: 0 / 0 for rows without keys",
             "return tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)", "return 1.0 / total"),
     _device("lse_base_two", "sglang#35045: base-2 where natural is meant",
