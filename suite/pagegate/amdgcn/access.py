@@ -103,7 +103,7 @@ def _wide_source(operand: Operand, kind: str) -> Fetch:
         raw: Fetch = lambda m: m.scalar64[:, index >> 1, None]  # noqa: E731
     else:
 
-        def raw(m: Machine) -> Array:
+        def raw(m: Machine) -> Any:
             return m.vector[index] | (m.vector[index + 1].astype(np.uint64) << _HIGH)
 
     sign, negate, absolute = np.uint64(1 << 63), operand.negate, operand.absolute
@@ -201,7 +201,9 @@ def scalar_source(parsed: Parsed, operand: Operand, kind: str) -> Fetch:
     """Fetches [wave] values."""
     width, dtype, index = WIDTHS[kind], DTYPES[kind], operand.index
     if operand.kind == "c":
-        constant = np.array(constant_bits(operand.text, kind[0] == "f", width), dtype_bits(width)).view(dtype)[()]
+        constant = np.array(constant_bits(operand.text, kind[0] == "f", width), dtype_bits(width)).view(
+            dtype
+        )[()]
         return lambda m: constant
     if operand.kind != "s":
         raise AssemblyError(f"{parsed.line}: required a scalar register, found {operand.text!r}")

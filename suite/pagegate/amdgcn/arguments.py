@@ -51,7 +51,9 @@ def pack(listing: Listing, values: list[Value], grid: tuple[int, int, int], grou
     for argument, value in zip(explicit, values, strict=False):
         data = _encode(value)
         if len(data) != argument.size:
-            raise LaunchError(f"{listing.name}, {value.name}: required {argument.size} bytes, found {value.kind}")
+            raise LaunchError(
+                f"{listing.name}, {value.name}: required {argument.size} bytes, found {value.kind}"
+            )
         block[argument.offset : argument.offset + argument.size] = data
     for argument in explicit[len(values) :]:
         # Triton's scratch pointers, null where the kernel uses none

@@ -79,7 +79,9 @@ def split_name(mnemonic: str) -> tuple[str, str]:
 def _sources_of_memory(name: str, parsed: Parsed) -> int:
     """A load's destination may still be in flight: operations of one kind return in order."""
     loads = "_load" in name or name.startswith(("ds_read", "ds_bpermute", "ds_permute", "ds_swizzle"))
-    to_register = loads and not name.startswith("global_load_lds") and "lds" not in parsed.line.arguments.split()
+    to_register = (
+        loads and not name.startswith("global_load_lds") and "lds" not in parsed.line.arguments.split()
+    )
     return register_set(parsed.operands[1:] if to_register else parsed.operands)
 
 
@@ -292,4 +294,3 @@ def _half(parsed: Parsed, operand: Operand, kind: str, half: int, negate: bool, 
         raise AssemblyError(f"{parsed.line}: required a pair of registers, found {operand.text!r}")
     chosen = Operand(operand.kind, operand.index + half, 1, operand.text, flip, operand.absolute)
     return vector_source(parsed, chosen, kind)
-

@@ -48,7 +48,9 @@ class _Utilities:
     def get_device_properties(self, device: object) -> Mapping[str, int]:
         return PROPERTIES[self._session.target]
 
-    def load_binary(self, name: str, kernel: bytes, shared: int, device: object) -> tuple[object, object, int, int, int]:
+    def load_binary(
+        self, name: str, kernel: bytes, shared: int, device: object
+    ) -> tuple[object, object, int, int, int]:
         program = load(self._session.texts[name], self._session.target, shared)
         return program, program, 0, 0, 1024
 
@@ -73,7 +75,9 @@ class _Launcher:
             if kind != "constexpr":
                 values.append(Value(str(name), kind, _place(memory, str(name), kind, argument)))
         session = self._session
-        session.outcomes.append(run_launch(function, memory, values, (x, y, z), self._num_warps, session.processes))
+        session.outcomes.append(
+            run_launch(function, memory, values, (x, y, z), self._num_warps, session.processes)
+        )
 
 
 def _place(memory: AddressSpace, name: str, kind: str, argument: Any) -> float | int:

@@ -50,5 +50,6 @@ class Findings:
 
     def report(self) -> tuple[Finding, ...]:
         return tuple(
-            Finding(kind, self.kernel, self.lines[at], detail, count) for kind, at, detail, count in self.raw()
+            Finding(kind, self.kernel, self.lines[at], detail, count)
+            for kind, at, detail, count in self.raw()
         )

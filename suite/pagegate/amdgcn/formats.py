@@ -19,7 +19,9 @@ def _table(exponent_bits: int, bias: int, fnuz: bool) -> Array:
     code = np.arange(256)
     exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1)
     fraction = (code & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits)
-    size = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - float(bias)))
+    size = np.where(
+        exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - float(bias))
+    )
     values = np.where(code >= 128, -size, size)
     if fnuz:
         values[0x80] = np.nan

@@ -71,7 +71,7 @@ class AddressSpace:
         if known is not None and known.data.size == size:
             return known
         buffer = (ctypes.c_uint8 * size).from_address(pointer)
-        allocation = self.add_bytes(name, np.frombuffer(buffer, np.uint8), pointer)
+        allocation = self.add_bytes(name, np.ctypeslib.as_array(buffer), pointer)
         self._by_pointer[pointer] = allocation
         return allocation
 

@@ -71,7 +71,9 @@ class Parsed:
         """Raises AssemblyError when a modifier was left that nobody consumed."""
         if self.modifiers:
             left = ", ".join(f"{name}:{value}" for name, value in self.modifiers.items())
-            raise AssemblyError(f"{self.line}: modifier {left} is not modelled; see docs/amdgcn.md, 'A new modifier'")
+            raise AssemblyError(
+                f"{self.line}: modifier {left} is not modelled; see docs/amdgcn.md, 'A new modifier'"
+            )
 
 
 def parse(line: Line) -> Parsed:

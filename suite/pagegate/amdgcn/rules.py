@@ -35,7 +35,9 @@ SCALAR: dict[str, Rule] = {}
 SPECIAL: dict[str, Decoder] = {}
 
 
-def vector(names: str, signature: str, packed: bool = False, extra: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+def vector(
+    names: str, signature: str, packed: bool = False, extra: tuple[str, ...] = ()
+) -> Callable[[Function], Function]:
     """Registers a function of arrays [wave, lane] under one or more mnemonics."""
 
     def register(function: Function) -> Function:

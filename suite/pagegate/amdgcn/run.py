@@ -7,15 +7,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
 
 import numpy as np
 
 from .arguments import Value, pack, start
 from .findings import Finding, Findings
 from .machine import LANES, Array, Machine, Shape
-from .memory import Allocation, AddressSpace
-from .program import Program
+from .memory import AddressSpace, Allocation
+from .program import Block, Program
 from .schedule import run_batch
 
 WAVES_PER_BATCH = 32
@@ -36,8 +35,8 @@ class Outcome:
         return sum(int(count) * _size(block) for block, count in zip(blocks, self.executed, strict=True))
 
 
-def _size(block: Any) -> int:
-    return len(block.code) + (block.ending != "")
+def _size(block: Block) -> int:
+    return len(block.code) + int(block.ending != "")
 
 
 def run_launch(

@@ -68,10 +68,10 @@ def _taken(m: Machine, mnemonic: str) -> Array:
         return np.ones(m.shape.waves, bool)
     condition = mnemonic.removeprefix("s_cbranch_")
     if condition.startswith("scc"):
-        return m.scc == (condition == "scc1")
+        return np.asarray(m.scc == (condition == "scc1"))
     register = EXEC if condition.startswith("exec") else VCC
     zero = m.scalar64[:, register // 2] == 0
-    return ~zero if condition.endswith("nz") else zero
+    return np.asarray(~zero if condition.endswith("nz") else zero)
 
 
 def _release(m: Machine, state: Array, per_group: int) -> None:

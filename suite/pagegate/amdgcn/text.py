@@ -124,4 +124,6 @@ def _read_arguments(text: str) -> tuple[Argument, ...]:
 def _read_facts(text: str) -> dict[str, int]:
     """Whole numbers of the kernel's metadata: sizes and register counts."""
     _, _, metadata = text.partition(".amdgpu_metadata")
-    return {name: int(value) for name, value in re.findall(r"^ {4}\.(\w+):\s+(\d+)\s*$", metadata, re.MULTILINE)}
+    return {
+        name: int(value) for name, value in re.findall(r"^ {4}\.(\w+):\s+(\d+)\s*$", metadata, re.MULTILINE)
+    }

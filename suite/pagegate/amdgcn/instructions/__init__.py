@@ -1,20 +1,38 @@
 """One small function per instruction, in tables by family. Importing this package fills the tables."""
 
-from ..rules import SCALAR, SPECIAL, VECTOR
-from . import arithmetic, compare, convert, lanes, matrix, memory, private, scalar, shared, vector
+from pagegate.amdgcn.rules import SCALAR, SPECIAL, VECTOR
+
+from . import (
+    arithmetic,
+    bits,
+    compare,
+    control,
+    convert,
+    division,
+    integer,
+    lanes,
+    matrix,
+    memory,
+    private,
+    scalar,
+    shared,
+)
 
 __all__ = [
     "SCALAR",
     "SPECIAL",
     "VECTOR",
     "arithmetic",
+    "bits",
     "compare",
+    "control",
     "convert",
+    "division",
+    "integer",
     "lanes",
     "matrix",
     "memory",
     "private",
     "scalar",
     "shared",
-    "vector",
 ]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..machine import Array
-from ..rules import VECTOR, Rule, vector
+from pagegate.amdgcn.machine import Array
+from pagegate.amdgcn.rules import VECTOR, Rule, vector
 
 _INTEGER: dict[str, Callable[[Any, Any], Any]] = {
     "lt": np.less,
@@ -62,12 +62,17 @@ def _classes(bits: Array, mantissa: int, exponent: int) -> Array:
     quiet = (fraction >> (mantissa - 1)) & 1
     kind = np.select(
         [(power == top) & (fraction != 0), power == top, power != 0, fraction != 0],
-        [np.where(quiet == 1, 1, 0), np.where(negative == 1, 2, 9), np.where(negative == 1, 3, 8), np.where(negative == 1, 4, 7)],
+        [
+            np.where(quiet == 1, 1, 0),
+            np.where(negative == 1, 2, 9),
+            np.where(negative == 1, 3, 8),
+            np.where(negative == 1, 4, 7),
+        ],
         np.where(negative == 1, 5, 6),
     )
     return 1 << kind
 
 
 @vector("v_cmp_class_f32", "mask = b32 b32")
-def class_f32(value: Array, wanted: Array) -> Array:
+def class_f32(value: Any, wanted: Any) -> Any:
     return (_classes(value.astype(np.int64), 23, 8) & wanted) != 0

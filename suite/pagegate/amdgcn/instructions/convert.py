@@ -11,24 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from ..access import Fetch, Step, vector_source
-from ..formats import TABLES, encode, from_bf16, to_bf16
-from ..machine import Array, Machine
-from ..operands import Operand, Parsed
-from ..rules import VECTOR, Rule, special, vector
+from pagegate.amdgcn.access import Fetch, Step, vector_source
+from pagegate.amdgcn.formats import TABLES, encode, from_bf16, to_bf16
+from pagegate.amdgcn.machine import Array, Machine
+from pagegate.amdgcn.operands import Operand, Parsed
+from pagegate.amdgcn.rules import VECTOR, Rule, special, vector
+
 from .arithmetic import fma_f32
 
 _U32 = np.uint32
 _U64 = np.uint64
 
 
-def pair64(low: Any, high: Any) -> Array:
+def pair64(low: Any, high: Any) -> Any:
     """Two float32 values as one 64-bit result."""
     low, high = np.asarray(low), np.asarray(high)
     return low.view(_U32).astype(_U64) | (high.view(_U32).astype(_U64) << _U64(32))
 
 
-def pair32(low: Any, high: Any) -> Array:
+def pair32(low: Any, high: Any) -> Any:
     """Two 16-bit values as one 32-bit result."""
     low, high = np.asarray(low), np.asarray(high)
     return low.view(np.uint16).astype(_U32) | (high.view(np.uint16).astype(_U32) << _U32(16))
@@ -62,7 +63,9 @@ def _to_integer(dtype: Any) -> Callable[[Any], Any]:
 
     def function(a: Any) -> Any:
         wide = np.trunc(np.asarray(a).astype(np.float64))
-        return np.where(np.isnan(wide), 0, np.clip(wide, limits.min, limits.max)).astype(np.int64).astype(dtype)
+        return (
+            np.where(np.isnan(wide), 0, np.clip(wide, limits.min, limits.max)).astype(np.int64).astype(dtype)
+        )
 
     return function
 
@@ -70,8 +73,8 @@ def _to_integer(dtype: Any) -> Callable[[Any], Any]:
 for _kind, _dtype in (("i32", np.int32), ("u32", np.uint32)):
     for _source in ("f32", "f64"):
         VECTOR[f"v_cvt_{_kind}_{_source}"] = Rule(_to_integer(_dtype), (_kind,), (_source,))
-for _kind, _dtype in (("i16", np.int16), ("u16", np.uint16)):
-    VECTOR[f"v_cvt_{_kind}_f16"] = Rule(_to_integer(_dtype), (_kind,), ("f16",))
+for _kind, _half in (("i16", np.int16), ("u16", np.uint16)):
+    VECTOR[f"v_cvt_{_kind}_f16"] = Rule(_to_integer(_half), (_kind,), ("f16",))
 
 
 def _from_byte(number: int) -> Callable[[Any], Any]:

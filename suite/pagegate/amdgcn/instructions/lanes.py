@@ -11,16 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ..access import Change, Fetch, Put, Step, need_count, vector_source
-from ..errors import AssemblyError
-from ..machine import LANES, Array, Machine
-from ..operands import Operand, Parsed, constant_bits
-from ..rules import special
+from pagegate.amdgcn.access import Change, Fetch, Put, Step, need_count, vector_source
+from pagegate.amdgcn.errors import AssemblyError
+from pagegate.amdgcn.machine import LANES, Array, Machine
+from pagegate.amdgcn.operands import Operand, Parsed, constant_bits
+from pagegate.amdgcn.rules import special
 
 _LANE = np.arange(LANES)
 _IN_ROW = _LANE % 16
 _ROW = _LANE // 16
-_PARTS = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8), "WORD_0": (0, 16), "WORD_1": (16, 16)}
+_PARTS = {
+    "BYTE_0": (0, 8),
+    "BYTE_1": (8, 8),
+    "BYTE_2": (16, 8),
+    "BYTE_3": (24, 8),
+    "WORD_0": (0, 16),
+    "WORD_1": (16, 16),
+}
 
 
 def dpp_control(parsed: Parsed, operand: Operand) -> tuple[Fetch, Callable[[Step], Step]]:
@@ -78,11 +85,18 @@ def _dpp_source(parsed: Parsed) -> tuple[Array, Array]:
         if text == "15":
             return np.maximum(row_start - 1, 0), _ROW > 0
         return np.full(LANES, 31), _LANE > 31
-    for name, shift, wraps in (("wave_shl", 1, False), ("wave_rol", 1, True), ("wave_shr", -1, False), ("wave_ror", -1, True)):
+    for name, shift, wraps in (
+        ("wave_shl", 1, False),
+        ("wave_rol", 1, True),
+        ("wave_shr", -1, False),
+        ("wave_ror", -1, True),
+    ):
         if parsed.take(name):
             at = _LANE + shift
             return at % LANES, always if wraps else (at >= 0) & (at < LANES)
-    raise AssemblyError(f"{parsed.line}: the DPP control is not modelled; see docs/amdgcn.md, 'A new modifier'")
+    raise AssemblyError(
+        f"{parsed.line}: the DPP control is not modelled; see docs/amdgcn.md, 'A new modifier'"
+    )
 
 
 def sdwa_change(select: str, sign_extend: bool) -> Change | None:

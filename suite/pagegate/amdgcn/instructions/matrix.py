@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..access import Step, need_count
-from ..errors import AssemblyError
-from ..formats import TABLES, from_bf16
-from ..machine import LANES, Array, Machine
-from ..operands import Operand, Parsed, constant_bits
-from ..rules import SPECIAL
+from pagegate.amdgcn.access import Step, need_count
+from pagegate.amdgcn.errors import AssemblyError
+from pagegate.amdgcn.formats import TABLES, from_bf16
+from pagegate.amdgcn.machine import LANES, Array, Machine
+from pagegate.amdgcn.operands import Operand, Parsed, constant_bits
+from pagegate.amdgcn.rules import SPECIAL
 
 
 def _as_f16(words: Array) -> Array:
@@ -37,7 +37,9 @@ def _as_table(table: Array) -> Callable[[Array], Array]:
     return lambda words: table[words.view(np.uint8)]
 
 
-def _decoder(side: int, depth: int, width: int, reads: tuple[Callable[[Array], Array], Callable[[Array], Array]]) -> Any:
+def _decoder(
+    side: int, depth: int, width: int, reads: tuple[Callable[[Array], Array], Callable[[Array], Array]]
+) -> Any:
     """The decoder of one shape: side x side x depth, operands of `width` bits."""
     blocks = LANES // side
     words = depth // blocks * width // 32
@@ -58,7 +60,9 @@ def _decoder(side: int, depth: int, width: int, reads: tuple[Callable[[Array], A
                 raise AssemblyError(f"{parsed.line}: required vector registers, found {operand.text!r}")
             need_count(parsed, operand, count)
         a, b = fetch(left, reads[0]), fetch(right, reads[1])
-        constant = np.uint32(constant_bits(addend.text, True, 32)).view(np.float32) if addend.kind == "c" else None
+        constant = (
+            np.uint32(constant_bits(addend.text, True, 32)).view(np.float32) if addend.kind == "c" else None
+        )
 
         def step(m: Machine) -> None:
             product = np.matmul(a(m), b(m).transpose(0, 2, 1))

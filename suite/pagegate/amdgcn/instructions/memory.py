@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..access import Fetch, Step, need_count
-from ..errors import AssemblyError
-from ..machine import LANES, Array, Machine
-from ..memory import POISON
-from ..operands import M0, Operand, Parsed, constant_bits
-from ..rules import SPECIAL, special
-from ..waits import SCALAR_SHIFT, Flight
+from pagegate.amdgcn.access import Fetch, Step, need_count
+from pagegate.amdgcn.errors import AssemblyError
+from pagegate.amdgcn.machine import LANES, Array, Machine
+from pagegate.amdgcn.memory import POISON
+from pagegate.amdgcn.operands import M0, Operand, Parsed, constant_bits
+from pagegate.amdgcn.rules import SPECIAL, special
+from pagegate.amdgcn.waits import SCALAR_SHIFT, Flight
 
 _U32 = np.uint32
 _U64 = np.uint64
@@ -42,7 +42,9 @@ def registers(first: int, count: int) -> int:
     return ((1 << count) - 1) << first
 
 
-def land(m: Machine, target: int, data: Array, counter: str, half: int | None = None, remark: Any = None) -> None:
+def land(
+    m: Machine, target: int, data: Array, counter: str, half: int | None = None, remark: Any = None
+) -> None:
     """Put a load's data [wave, lane, words] in flight towards vector registers.
 
     half: 0 or 16 replaces only that half of the register.
@@ -58,9 +60,7 @@ def land(m: Machine, target: int, data: Array, counter: str, half: int | None = 
                 value = (m.vector[target] & keep) | ((value & _U32(0xFFFF)) << _U32(half))
             np.copyto(m.vector[target + word], value, where=mask)
 
-    flight = Flight(
-        counter, True, registers(target, words), m.active, m.findings.current, commit, remark
-    )
+    flight = Flight(counter, True, registers(target, words), m.active, m.findings.current, commit, remark)
     m.waits.issue(flight)
     if keep is None:
         for word in range(words):

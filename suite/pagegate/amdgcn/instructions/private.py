@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..access import Fetch, Step, need_count
-from ..machine import LANES, Array, Machine
-from ..operands import Operand, Parsed, constant_bits
-from ..rules import SPECIAL
+from pagegate.amdgcn.access import Fetch, Step, need_count
+from pagegate.amdgcn.machine import LANES, Array, Machine
+from pagegate.amdgcn.operands import Operand, Parsed, constant_bits
+from pagegate.amdgcn.rules import SPECIAL
+
 from .memory import land, stored, vector_data
 
 _WORDS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}

@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..access import Step
-from ..errors import AssemblyError
-from ..machine import Array, Machine
-from ..operands import EXEC, Parsed
-from ..rules import SCALAR, Rule, scalar, special
+from pagegate.amdgcn.machine import Array
+from pagegate.amdgcn.rules import SCALAR, Rule, scalar
 
 _WIDE = np.int64
 _U32 = np.uint32
@@ -151,7 +148,9 @@ def mul_i32(a: Any, b: Any) -> Any:
 
 @scalar("s_mul_hi_u32", "u32 = u32 u32")
 def mul_hi_u32(a: Any, b: Any) -> Any:
-    return ((np.asarray(a).astype(np.uint64) * np.asarray(b).astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
+    return ((np.asarray(a).astype(np.uint64) * np.asarray(b).astype(np.uint64)) >> np.uint64(32)).astype(
+        np.uint32
+    )
 
 
 @scalar("s_mul_hi_i32", "i32 = i32 i32")
@@ -159,16 +158,20 @@ def mul_hi_i32(a: Any, b: Any) -> Any:
     return ((_exact(a) * _exact(b)) >> 32).astype(np.int32)
 
 
-def _choosing(choose: Callable[[Any, Any], Any], first: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _choosing(
+    choose: Callable[[Any, Any], Any], first: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
     """Minimum or maximum; SCC says that the first operand was chosen."""
     return lambda a, b: (choose(a, b), first(a, b))
 
 
 for _kind in ("i32", "u32"):
     SCALAR[f"s_min_{_kind}"] = Rule(_choosing(np.minimum, np.less), (_kind,), (_kind, _kind), scc="given")
-    SCALAR[f"s_max_{_kind}"] = Rule(_choosing(np.maximum, np.greater_equal), (_kind,), (_kind, _kind), scc="given")
+    SCALAR[f"s_max_{_kind}"] = Rule(
+        _choosing(np.maximum, np.greater_equal), (_kind,), (_kind, _kind), scc="given"
+    )
 
-_LOGICAL: dict[str, Callable[[Any, Any], Any]] = {
+LOGICAL: dict[str, Callable[[Any, Any], Any]] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
@@ -178,33 +181,9 @@ _LOGICAL: dict[str, Callable[[Any, Any], Any]] = {
     "nor": lambda a, b: ~(a | b),
     "xnor": lambda a, b: ~(a ^ b),
 }
-for _name, _function in _LOGICAL.items():
+for _name, _function in LOGICAL.items():
     for _kind in ("b32", "b64"):
         SCALAR[f"s_{_name}_{_kind}"] = Rule(_function, (_kind,), (_kind, _kind), scc="nonzero")
-
-
-def _saving(function: Callable[[Any, Any], Any]) -> Callable[[Parsed], Step]:
-    """EXEC goes to the first operand; function(source, EXEC) becomes EXEC."""
-
-    def decode(parsed: Parsed) -> Step:
-        target, source = parsed.operands
-        if source.kind != "s" or target.kind != "s":
-            raise AssemblyError(f"{parsed.line}: required scalar registers")
-
-        def step(m: Machine) -> None:
-            old = m.scalar64[:, EXEC // 2].copy()
-            new = function(m.scalar64[:, source.index // 2], old)
-            m.put_scalar64(target.index, old)
-            m.put_scalar64(EXEC, new)
-            m.put_scc(new != 0)
-
-        return step
-
-    return decode
-
-
-for _name, _function in _LOGICAL.items():
-    special(f"s_{_name}_saveexec_b64")(_saving(_function))
 
 
 @scalar("s_lshl_b32", "u32 = u32 u32", scc="nonzero")
@@ -293,56 +272,3 @@ def cselect(a: Any, b: Any, scc: Array) -> Any:
 @scalar("s_cmov_b64", "b64 = b64 +dst:b64 +scc")
 def cmov(a: Any, old: Any, scc: Array) -> Any:
     return np.where(scc, a, old)
-
-
-_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": np.equal,
-    "lg": np.not_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-}
-for _name, _relation in _RELATIONS.items():
-    for _kind in ("i32", "u32"):
-        SCALAR[f"s_cmp_{_name}_{_kind}"] = Rule(_relation, (), (_kind, _kind))
-for _name in ("eq", "lg"):
-    SCALAR[f"s_cmp_{_name}_u64"] = Rule(_RELATIONS[_name], (), ("u64", "u64"))
-
-
-@scalar("s_bitcmp0_b32", "= b32 u32")
-def bitcmp0(a: Any, b: Any) -> Any:
-    return (a >> (b & _U32(31))) & _U32(1) == 0
-
-
-@scalar("s_bitcmp1_b32", "= b32 u32")
-def bitcmp1(a: Any, b: Any) -> Any:
-    return (a >> (b & _U32(31))) & _U32(1) == 1
-
-
-@scalar("s_bitset0_b32", "b32 = u32 +dst:b32")
-def bitset0(a: Any, old: Any) -> Any:
-    return old & ~(_U32(1) << (a & _U32(31)))
-
-
-@scalar("s_bitset1_b32", "b32 = u32 +dst:b32")
-def bitset1(a: Any, old: Any) -> Any:
-    return old | (_U32(1) << (a & _U32(31)))
-
-
-@special("s_nop s_setprio s_sleep s_sched_barrier s_icache_inv s_code_end s_inst_prefetch")
-def nothing(parsed: Parsed) -> Step:
-    """Instructions without an effect on results."""
-    return lambda m: None
-
-
-@special("s_waitcnt")
-def waitcnt(parsed: Parsed) -> Step:
-    limits = [(name, parsed.take_number(name)) for name in ("vmcnt", "lgkmcnt") if name in parsed.modifiers]
-    parsed.take("expcnt")
-
-    def step(m: Machine) -> None:
-        for name, allowed in limits:
-            m.waits.wait(name, allowed)
-
-    return step

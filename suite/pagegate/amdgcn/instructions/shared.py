@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ..access import Step, need_count
-from ..errors import AssemblyError
-from ..machine import LANES, Array, Machine
-from ..operands import Operand, Parsed
-from ..rules import SPECIAL, special
+from pagegate.amdgcn.access import Step, need_count
+from pagegate.amdgcn.errors import AssemblyError
+from pagegate.amdgcn.machine import LANES, Array, Machine
+from pagegate.amdgcn.operands import Operand, Parsed
+from pagegate.amdgcn.rules import SPECIAL, special
+
 from .memory import land, stored, vector_data
 
 _U32 = np.uint32
-_LANE = np.arange(LANES)
+_LANE: Array = np.arange(LANES)
 
 _READS: dict[str, tuple[int, Callable[[Array], Array] | None]] = {
     "b32": (4, None), "b64": (8, None), "b96": (12, None), "b128": (16, None),
@@ -201,7 +202,7 @@ def swizzle(parsed: Parsed) -> Step:
     return step
 
 
-def _swizzle_source(parsed: Parsed) -> Array:
+def _swizzle_source(parsed: Parsed) -> Any:
     text = parsed.take("offset", "0")
     half, lane = _LANE // 32 * 32, _LANE % 32
     if not text.startswith("swizzle("):
@@ -209,7 +210,7 @@ def _swizzle_source(parsed: Parsed) -> Array:
         if code & 0x8000:
             order = np.array([code >> 2 * i & 3 for i in range(4)])
             return _LANE // 4 * 4 + order[_LANE % 4]
-        return half + (((lane & (code & 31)) | (code >> 5 & 31)) ^ (code >> 10 & 31))
+        return np.asarray(half + (((lane & (code & 31)) | (code >> 5 & 31)) ^ (code >> 10 & 31)))
     name, *numbers = (part.strip() for part in text[len("swizzle(") : -1].split(","))
     values = [int(number, 0) for number in numbers if number.lstrip("-").isalnum() and number[0].isdigit()]
     if name == "SWAP":
@@ -220,4 +221,6 @@ def _swizzle_source(parsed: Parsed) -> Array:
         return _LANE // values[0] * values[0] + values[1]
     if name == "QUAD_PERM":
         return _LANE // 4 * 4 + np.array(values)[_LANE % 4]
-    raise AssemblyError(f"{parsed.line}: swizzle {name} is not modelled; see docs/amdgcn.md, 'A new modifier'")
+    raise AssemblyError(
+        f"{parsed.line}: swizzle {name} is not modelled; see docs/amdgcn.md, 'A new modifier'"
+    )
