@@ -40,14 +40,26 @@ class Instruction:
     """A decoded line. registers: the set whose use before its wait would be a mistake; named: all that
     the text names."""
 
-    line: Line
     step: Step
     registers: int
     named: int
 
 
+_known: dict[tuple[str, str, str], Instruction] = {}
+
+
 def decode(line: Line, target: str) -> Instruction:
-    """Build the step of one line (branches, barriers and ends belong to the scheduler)."""
+    """The step of one line (branches, barriers and ends belong to the scheduler).
+
+    Steps know nothing of their place, so equal lines share one.
+    """
+    key = (line.mnemonic, line.arguments, target)
+    if key not in _known:
+        _known[key] = _decode(line, target)
+    return _known[key]
+
+
+def _decode(line: Line, target: str) -> Instruction:
     parsed = parse(line)
     name, form = split_name(line.mnemonic)
     named = registers = register_set(parsed.operands)
@@ -65,7 +77,7 @@ def decode(line: Line, target: str) -> Instruction:
             "pagegate/amdgcn/instructions (docs/amdgcn.md, 'A new instruction')"
         )
     parsed.finish()
-    return Instruction(line, step, registers, named)
+    return Instruction(step, registers, named)
 
 
 def split_name(mnemonic: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ at once on CPU tensors, in the interpreter of this package.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,8 @@ from triton.runtime import driver as active_driver
 from .arguments import Value
 from .errors import LaunchError
 from .memory import AddressSpace
-from .program import Program, load
+from .program import load
+from .report import Report, report_of
 from .run import Outcome, run_launch
 
 # what the compiler and launch heuristics ask of a device: MI300X and MI355X
@@ -30,13 +31,20 @@ PROPERTIES: Mapping[str, Mapping[str, int]] = {
 
 @dataclass
 class Session:
-    """Launches carried out so far. rewrite: changes assembly text before it is decoded (planted faults)."""
+    """Launches carried out so far.
+
+    rewrite: changes a kernel's assembly text before it is decoded (planted faults).
+    """
 
     target: str
     processes: int = 1
+    rewrite: Callable[[str], str] | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
-    programs: dict[tuple[str, str], Program] = field(default_factory=dict)
+
+    @property
+    def report(self) -> Report:
+        return report_of(self.outcomes)
 
 
 class _Utilities:
@@ -51,7 +59,9 @@ class _Utilities:
     def load_binary(
         self, name: str, kernel: bytes, shared: int, device: object
     ) -> tuple[object, object, int, int, int]:
-        program = load(self._session.texts[name], self._session.target, shared)
+        session = self._session
+        text = session.texts[name] if session.rewrite is None else session.rewrite(session.texts[name])
+        program = load(text, session.target, shared)
         return program, program, 0, 0, 1024
 
     def unload_module(self, module: object) -> None:
@@ -123,7 +133,9 @@ class EmulatedDriver:
 
 
 @contextmanager
-def emulated(target: str, processes: int = 1) -> Iterator[Session]:
+def emulated(
+    target: str, processes: int = 1, rewrite: Callable[[str], str] | None = None
+) -> Iterator[Session]:
     """Make Triton launch on the emulated target until the block ends.
 
     Raises LaunchError when Triton runs in interpreter mode: its kernels cannot be compiled then.
@@ -132,7 +144,7 @@ def emulated(target: str, processes: int = 1) -> Iterator[Session]:
         raise LaunchError(f"target: required one of {tuple(PROPERTIES)}, found {target!r}")
     if triton.knobs.runtime.interpret:
         raise LaunchError("required compiled kernels, found TRITON_INTERPRET=1 in the environment; unset it")
-    session = Session(target, processes)
+    session = Session(target, processes, rewrite)
     previous = getattr(active_driver, "_active", None)
 
     def remember(module: object, function: object, name: str, group: Mapping[str, str], key: str) -> None:

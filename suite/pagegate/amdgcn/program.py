@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from .decode import Instruction, decode
@@ -26,6 +27,10 @@ class Block:
     ending: str
     target: int
 
+    @property
+    def size(self) -> int:
+        return len(self.code) + int(self.ending != "")
+
 
 @dataclass(frozen=True)
 class Program:
@@ -36,6 +41,7 @@ class Program:
     entry: int
     local_bytes: int
     target: str
+    digest: str
 
     @property
     def vectors(self) -> int:
@@ -70,7 +76,8 @@ def load(text: str, target: str, local_bytes: int = 0) -> Program:
         code = tuple(decode(line, target) for line in lines)
         blocks.append(Block(start, code, ending, goal))
     size = max(local_bytes, listing.descriptor.get("group_segment_fixed_size", 0))
-    return Program(listing, tuple(blocks), block_of[listing.entry], size, target)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return Program(listing, tuple(blocks), block_of[listing.entry], size, target, digest)
 
 
 def _starts(listing: Listing) -> list[int]:

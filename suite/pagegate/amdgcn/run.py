@@ -14,7 +14,7 @@ from .arguments import Value, pack, start
 from .findings import Finding, Findings
 from .machine import LANES, Array, Machine, Shape
 from .memory import AddressSpace, Allocation
-from .program import Block, Program
+from .program import Program
 from .schedule import run_batch
 
 WAVES_PER_BATCH = 32
@@ -32,11 +32,7 @@ class Outcome:
     def instructions(self) -> int:
         """Instructions executed, counted per wave."""
         blocks = self.program.blocks
-        return sum(int(count) * _size(block) for block, count in zip(blocks, self.executed, strict=True))
-
-
-def _size(block: Block) -> int:
-    return len(block.code) + int(block.ending != "")
+        return sum(int(count) * block.size for block, count in zip(blocks, self.executed, strict=True))
 
 
 def run_launch(

@@ -205,24 +205,7 @@ for _name, _function in _ROUNDINGS.items():
         VECTOR[f"v_{_name}_{_kind}"] = Rule(_function, (_kind,), (_kind,))
 
 
-@vector("v_fract_f32", "f32 = f32")
-def fract(a: Any) -> Any:
-    return np.minimum(a - np.floor(a), np.float32(1 - 2.0**-24))
-
-
 @vector("v_ldexp_f32", "f32 = f32 i32")
 def ldexp(a: Any, by: Any) -> Any:
     # two steps in f64, where nothing is lost before the last rounding
     return np.ldexp(np.asarray(a).astype(np.float64), np.clip(by, -400, 400)).astype(np.float32)
-
-
-@vector("v_frexp_mant_f32", "f32 = f32")
-def frexp_mantissa(a: Any) -> Any:
-    mantissa, _ = np.frexp(a)
-    return np.where(np.isfinite(a), mantissa, a)
-
-
-@vector("v_frexp_exp_i32_f32", "i32 = f32")
-def frexp_exponent(a: Any) -> Any:
-    _, exponent = np.frexp(a)
-    return np.where(np.isfinite(a), exponent, 0).astype(np.int32)

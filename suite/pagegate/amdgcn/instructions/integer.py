@@ -129,7 +129,9 @@ def mad_u64(a: Any, b: Any, c: Any) -> Any:
 def mad_i64(a: Any, b: Any, c: Any) -> Any:
     product = np.asarray(a).astype(np.int64) * np.asarray(b).astype(np.int64)
     total = product + c
-    return total, ((product ^ total) & (c ^ total)) < 0
+    overflow = ((product ^ total) & (c ^ total)) < 0
+    # bit 64 of the sum: its true sign
+    return total, (total < 0) ^ overflow
 
 
 def _third(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:

@@ -33,7 +33,8 @@ _LOADS: dict[str, tuple[int, Shape | None]] = {
 }  # fmt: skip
 _HALVES = {"short_d16": (2, 0), "short_d16_hi": (2, 16), "ubyte_d16": (1, 0), "ubyte_d16_hi": (1, 16)}
 _STORES = {
-    "dword": (4, 0), "dwordx2": (8, 0), "dwordx3": (12, 0), "dwordx4": (16, 0), "byte": (1, 0), "short": (2, 0),
+    "dword": (4, 0), "dwordx2": (8, 0), "dwordx3": (12, 0), "dwordx4": (16, 0),
+    "byte": (1, 0), "short": (2, 0),
     "byte_d16_hi": (1, 16), "short_d16_hi": (2, 16),
 }  # fmt: skip
 
