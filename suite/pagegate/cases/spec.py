@@ -110,8 +110,10 @@ class AttentionSpec:
         """The keys of a sequence that some query sees; nothing else of it may be read."""
         if self.query_lens[seq] == 0:
             return range(0)
-        ranges = [self.visible(seq, 0), self.visible(seq, self.query_lens[seq] - 1)]
-        ranges = [r for r in ranges if r]
+        # frontier and window move on with each query; the first at a position from 0 may be a later one
+        first_at_zero = min(max(0, self.query_lens[seq] - self.seq_lens[seq]), self.query_lens[seq] - 1)
+        queries = (0, first_at_zero, self.query_lens[seq] - 1)
+        ranges = [r for r in (self.visible(seq, query) for query in queries) if r]
         return range(min(r.start for r in ranges), max(r.stop for r in ranges)) if ranges else range(0)
 
     @property

@@ -66,10 +66,11 @@ window_decode        q1s100_q1s24_q1s25 h2/1 d32 window=24 profile=needle    | f
 window_prompt        q40s70 h2/1 d32 window=17 dead=large                    | whole tiles out of the window, freed pages before it
 window_forbidden     q24s60 h2/1 d32 window=9 profile=forbidden              | a huge score just before the window
 window_noncausal     q9s70 h2/1 d32 noncausal window=20 profile=needle       | a window that limits the past only
+window_past_keys     q17s3_q16s2 h2/1 d32 window=1 dead=large              | more queries than keys and a window: one query sees the first key
 window_one           q5s40 h2/1 d32 window=1 profile=needle                  | every query sees itself alone
 noncausal            q20s37_q2s64 h2/1 d32 noncausal profile=needle           | the mask's tail without a causal bound
 sinks_window         q1s60_q20s60 h8/1 d64 window=33 sinks                   | gpt-oss in small
-soft_cap             q6s60 h2/1 d32 softcap=2 profile=extreme                | scores a hundred times the cap: tanh must saturate
+soft_cap             q12s60 h2/1 d32 softcap=0.5 profile=extreme              | scores a hundred times the cap: tanh must saturate
 alibi                q6s50_q1s33 h4/2 d32 fp32 alibi                         | slopes per query head, distances from the query
 alibi_noncausal      q4s40 h4/1 d32 alibi noncausal softcap=5                | the order of cap, slopes and mask
 scale                q4s40 h2/1 d32 scale=0.5                                | a scale of one's own
@@ -81,8 +82,8 @@ extreme_fp16         q4s70 h2/1 d32 fp16 profile=extreme sinks               | e
 gqa5                 q7s41 h5/1 d32 profile=needle                           | a ratio that fills no power of two
 gqa12                q3s20_q1s50 h12/1 d32                                   | a wide ratio, nearly a block
 gqa32                q3s20 h32/1 d32                                         | more query heads than the smallest block has rows
-head_dim_80          q3s35 h2/1 d80 dead=large                               | a dimension padded to 128
-head_dim_96          q3s35_q1s20 h2/2 d96 tokens=fused dead=inf              | padded lanes in a fused row
+head_dim_80          q3s150 h2/1 d80                                         | a dimension padded to 128
+head_dim_96          q2s140_q1s20 h2/2 d96 tokens=fused dead=inf              | padded lanes in a fused row
 head_dim_192         q2s20 h2/1 d192                                         | a dimension padded to 256
 page_8               q1s77_q3s30 h2/1 d32 p8 profile=needle                  | pages smaller than a tile
 page_24              q3s100 h2/1 d32 p24 profile=needle                      | a tile straddles pages of no power of two

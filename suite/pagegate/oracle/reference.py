@@ -49,13 +49,13 @@ def reference(content: Content) -> Reference:
     with _full_float32():
         exact = _attend(content, torch.float64)
         twin = _attend(content, torch.float32)
-    unit = torch.finfo(content.q.dtype).eps / 2
     # float32 sums of products, a fast exp2 and the final division; eight of them in a row
     eps32 = torch.finfo(torch.float32).eps
     lse_size = exact.lse.abs().nan_to_num(0.0, 0.0, 0.0)
     rounding = 8 * eps32 * (1 + exact.loudness + lse_size)
     strayed = (twin.out - exact.out).abs()
-    one_rounding = 2 * unit * exact.out.abs()
+    limits = torch.finfo(content.q.dtype)
+    one_rounding = (limits.eps * exact.out.abs()).clamp(min=limits.tiny * limits.eps)
     out_budget = 2 * _largest(strayed) + _largest(one_rounding) + rounding * exact.reach + exact.floor
     lse_error = (twin.lse - exact.lse).abs().nan_to_num(0.0, 0.0, 0.0)
     mean = 2 * _mean(strayed) + _mean(one_rounding) + _mean(rounding * exact.reach)
@@ -135,18 +135,24 @@ def _attend_rows(
         column = sinks.to(compute)[:, None, None].expand(-1, count, 1)
         logits = torch.cat([logits, column], dim=2)
     lse = torch.logsumexp(logits, dim=2)
-    weights = torch.exp(logits - lse.masked_fill(lse == -torch.inf, 0.0)[..., None])[..., : len(keys)]
+    # relative to the row's maximum, as kernels keep them: what fp16 rounds to subnormals depends on it
+    largest = logits.amax(dim=2) if logits.shape[2] else lse
+    weights = torch.exp(logits - largest.masked_fill(largest == -torch.inf, 0.0)[..., None])
+    total = weights.sum(dim=2)
+    inverse = torch.where(total > 0, 1 / total, 0.0)
+    weights = weights[..., : len(keys)]
     if compute != torch.float64:
         weights = weights.to(content.q.dtype).to(compute)
     by_kv_head = weights.reshape(spec.num_kv_heads, spec.gqa_ratio * count, len(keys))
-    out = (by_kv_head @ v).reshape(spec.num_query_heads, count, spec.head_dim).transpose(0, 1)
+    out = (by_kv_head @ v).reshape(spec.num_query_heads, count, spec.head_dim) * inverse[..., None]
+    out = out.transpose(0, 1)
     if compute != torch.float64:
         out = out.to(content.q.dtype).to(compute)
         zero = torch.zeros((count, spec.num_query_heads), dtype=compute, device=q.device)
         return _Parts(out, lse.transpose(0, 1), zero, zero, zero)
-    reach = (by_kv_head @ v.abs()).amax(-1).reshape(spec.num_query_heads, count).transpose(0, 1)
+    reach = (by_kv_head @ v.abs()).amax(-1).reshape(spec.num_query_heads, count) * inverse
     largest_key = k.norm(dim=-1).amax(dim=-1) if len(keys) else k.new_zeros(spec.num_kv_heads)
     loudness = q.norm(dim=-1) * largest_key.repeat_interleave(spec.gqa_ratio)[None] * spec.scale
     tiny = 4 * torch.finfo(torch.float32).tiny * v.abs().sum(dim=1).amax(dim=-1)
     floor = tiny.repeat_interleave(spec.gqa_ratio)[None].expand_as(loudness)
-    return _Parts(out, lse.transpose(0, 1), reach, floor, loudness)
+    return _Parts(out, lse.transpose(0, 1), reach.transpose(0, 1), floor, loudness)
