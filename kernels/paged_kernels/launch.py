@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-import triton
 
 MAX_SPLITS = 64
 RUNGS = ("naive", "unified")
@@ -103,7 +102,12 @@ def _block_m(problem: Problem) -> int:
     rows = min(problem.max_query_len, 8) * problem.gqa_ratio
     if problem.max_query_len > 64:
         rows = 64
-    return max(16, triton.next_power_of_2(problem.gqa_ratio), triton.next_power_of_2(rows))
+    return max(16, _power_of_two(problem.gqa_ratio), _power_of_two(rows))
+
+
+def _power_of_two(rows: int) -> int:
+    """The next one up."""
+    return 1 << (rows - 1).bit_length()
 
 
 def _num_splits(problem: Problem, machine: Machine, block_m: int, tile: int) -> int:
@@ -114,7 +118,7 @@ def _num_splits(problem: Problem, machine: Machine, block_m: int, tile: int) -> 
     if problem.sliding_window is not None:
         visible = min(visible, problem.sliding_window + problem.max_query_len + tile)
     wanted = 2 * machine.multiprocessors // max(programs, 1)
-    return max(1, min(wanted, triton.cdiv(visible, 4 * tile), MAX_SPLITS))
+    return max(1, min(wanted, -(-visible // (4 * tile)), MAX_SPLITS))
 
 
 def q_block_bound(num_tokens: int, num_seqs: int, block_q: int) -> int:

@@ -7,7 +7,6 @@ import triton
 import triton.language as tl
 
 from .device import (
-    LOG2E,
     absorb_sink,
     base2_logits,
     find_sequence,

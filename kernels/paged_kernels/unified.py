@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 
 from .device import (
-    LN2,
-    LOG2E,
     absorb_sink,
     base2_logits,
     find_sequence,

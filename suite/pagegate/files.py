@@ -18,9 +18,9 @@ def write_text(path: Path, text: str) -> None:
         try:
             with os.fdopen(handle, "w") as file:
                 file.write(text)
-            os.replace(name, path)
+            Path(name).replace(path)
         except BaseException:
-            os.unlink(name)
+            Path(name).unlink()
             raise
     except OSError as error:
         raise UsageError(f"{path}: required a file that can be written, found {error.strerror}") from error

@@ -55,7 +55,8 @@ def _kv_scales(spec: AttentionSpec, draws: Draws) -> dict[str, Any]:
 
 def _soft_cap(logits: torch.Tensor, arguments: Arguments, distances: torch.Tensor) -> torch.Tensor:
     cap: float = arguments["logits_soft_cap"]
-    return (logits / cap).tanh() * cap
+    capped: torch.Tensor = (logits / cap).tanh() * cap
+    return capped
 
 
 def _alibi_slopes(spec: AttentionSpec, draws: Draws) -> dict[str, Any]:
@@ -64,7 +65,8 @@ def _alibi_slopes(spec: AttentionSpec, draws: Draws) -> dict[str, Any]:
 
 
 def _alibi(logits: torch.Tensor, arguments: Arguments, distances: torch.Tensor) -> torch.Tensor:
-    return logits + arguments["alibi_slopes"].to(logits.dtype)[:, None, None] * distances
+    slopes: torch.Tensor = arguments["alibi_slopes"].to(logits.dtype)
+    return logits + slopes[:, None, None] * distances
 
 
 def _sinks(spec: AttentionSpec, draws: Draws) -> dict[str, Any]:
@@ -82,7 +84,8 @@ def _causal(
 def _window(
     seen: torch.Tensor, arguments: Arguments, queries: torch.Tensor, keys: torch.Tensor
 ) -> torch.Tensor:
-    return seen & (queries - keys < arguments["sliding_window"])
+    window: int = arguments["sliding_window"]
+    return seen & (queries - keys < window)
 
 
 FEATURES = (

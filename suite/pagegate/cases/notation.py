@@ -14,7 +14,7 @@ from dataclasses import MISSING, Field, fields
 from itertools import groupby
 from typing import Any
 
-from .spec import DTYPES, Case, AttentionSpec, SpecError
+from .spec import DTYPES, AttentionSpec, Case, SpecError
 
 _GROUP = re.compile(r"(\d+)?q(\d+)(k?)(?:s(\d+)(k?))?")
 _SPECIAL = {"page_size", "dtype", "causal"}

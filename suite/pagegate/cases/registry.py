@@ -114,7 +114,10 @@ _KERNELS: dict[str, Kernel] = {
     for kernel in (
         Kernel("naive", "one program per query token and head", _ours("naive"), plan=_our_plan("naive")),
         Kernel(
-            "unified", "Q-blocks, split-KV, any mix in one launch", _ours("unified"), plan=_our_plan("unified")
+            "unified",
+            "Q-blocks, split-KV, any mix in one launch",
+            _ours("unified"),
+            plan=_our_plan("unified"),
         ),
     )
 }

@@ -29,7 +29,8 @@ class AttentionSpec:
 
     query_lens, seq_lens: new tokens and all keys (the new ones included) of each sequence.
     kv_dtype: "same" as dtype, or "fp8" (the e4m3 variant of the device) with per-tensor scales.
-    sliding_window: visible keys including oneself; logits_soft_cap, softmax_scale: None = off, 1/sqrt(head_dim).
+    sliding_window: visible keys including oneself; None = off. logits_soft_cap: None = off. softmax_scale:
+    None = 1 / sqrt(head_dim).
     layout: of the caches: [page, slot, head, dim] ("nhd"), [page, head, slot, dim] ("hnd"), or K and V
     interleaved in one buffer. token_layout: of queries and output: "packed", "fused" (a slice of a wider
     row, as after a fused QKV projection) or "far" (offsets past 2^31 elements).
@@ -140,11 +141,13 @@ def _plain(value: Any) -> Any:
 def _requirements(s: AttentionSpec) -> list[tuple[str, str, bool]]:
     lengths = (*s.query_lens, *s.seq_lens)
     heads = s.num_kv_heads >= 1 and s.num_query_heads >= 1
+    divides = heads and s.num_query_heads % s.num_kv_heads == 0
+    shortest = min(s.seq_lens, default=0)
     return [
         ("query_lens", "whole numbers of 0 or more", all(isinstance(n, int) and n >= 0 for n in lengths)),
         ("seq_lens", f"one per query length ({len(s.query_lens)})", len(s.seq_lens) == len(s.query_lens)),
         ("num_kv_heads", "at least 1, and as many query heads", heads),
-        ("num_query_heads", f"a multiple of {s.num_kv_heads} KV heads", heads and not s.num_query_heads % s.num_kv_heads),
+        ("num_query_heads", f"a multiple of {s.num_kv_heads} KV heads", divides),
         ("head_dim", "1 to 256", 1 <= s.head_dim <= 256),
         ("page_size", "a multiple of 8 of at least 8", s.page_size >= 8 and s.page_size % 8 == 0),
         ("dtype", f"one of {', '.join(DTYPES)}", s.dtype in DTYPES),
@@ -153,7 +156,7 @@ def _requirements(s: AttentionSpec) -> list[tuple[str, str, bool]]:
         ("logits_soft_cap", "above 0, or None", s.logits_soft_cap is None or s.logits_soft_cap > 0),
         ("layout", f"one of {', '.join(LAYOUTS)}", s.layout in LAYOUTS),
         ("token_layout", f"one of {', '.join(TOKEN_LAYOUTS)}", s.token_layout in TOKEN_LAYOUTS),
-        ("shared_prefix", "at most the shortest sequence", 0 <= s.shared_prefix <= min(s.seq_lens, default=0)),
+        ("shared_prefix", "at most the shortest sequence", 0 <= s.shared_prefix <= shortest),
         ("table_slack", "0 or more", s.table_slack >= 0),
         ("pad_tokens", "0 or more", s.pad_tokens >= 0),
     ]  # fmt: skip
@@ -207,9 +210,10 @@ class Case:
         if not isinstance(data.get("spec"), dict):
             raise SpecError(f"{where}: required an object under spec, found {data.get('spec')!r}")
         _refuse_unknown(f"{where}: spec", data["spec"], {f.name for f in fields(AttentionSpec)})
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in data["spec"].items()}
+        said: dict[str, Any] = data["spec"]
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
         try:
-            spec = AttentionSpec(**values)
+            spec = AttentionSpec(**values)  # type: ignore[arg-type]
             return Case(spec, **{k: data[k] for k in ("profile", "dead", "seed") if k in data})
         except TypeError as error:
             raise SpecError(f"{where}: required the fields of a spec, found otherwise: {error}") from error
@@ -218,7 +222,9 @@ class Case:
 def _refuse_unknown(where: str, data: dict[str, Any], known: set[str]) -> None:
     unknown = sorted(set(data) - known)
     if unknown:
-        raise SpecError(f"{where}: required fields among {', '.join(sorted(known))}; found {', '.join(unknown)}")
+        raise SpecError(
+            f"{where}: required fields among {', '.join(sorted(known))}; found {', '.join(unknown)}"
+        )
 
 
 def load_case(path: Path) -> Case:

@@ -77,7 +77,9 @@ def _one_sequence(
     return query_len, min(seq_len, query_len)
 
 
-def _within(size: Size, lengths: list[tuple[int, int]], heads: int, kv_elements: int) -> list[tuple[int, int]]:
+def _within(
+    size: Size, lengths: list[tuple[int, int]], heads: int, kv_elements: int
+) -> list[tuple[int, int]]:
     """The sequences shortened to what the size allows, so that no draw is wasted."""
     kept = []
     rows, scores, kv = size.row_limit, size.score_limit, size.kv_limit

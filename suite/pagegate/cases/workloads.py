@@ -134,7 +134,9 @@ def _rows(text: str) -> list[tuple[list[str], str]]:
 
 
 def _small() -> list[Workload]:
-    return [Workload(name, "small", parse_case(" ".join(words)), why) for (name, *words), why in _rows(_SMALL)]
+    return [
+        Workload(name, "small", parse_case(" ".join(words)), why) for (name, *words), why in _rows(_SMALL)
+    ]
 
 
 def _pr() -> list[Workload]:
@@ -150,7 +152,9 @@ def _nightly() -> list[Workload]:
         for batch, context in product((1, 4, 64, 256), (128, 1024, 8192)):
             if batch * context > _MOST_KEYS // (4 if model == "mha" else 1):
                 continue  # more than a card with other work on it holds
-            rows.append((f"{model}_dec_b{batch}_c{context}", f"{batch}q1s{context} {heads}", f"decode: {why}"))
+            rows.append(
+                (f"{model}_dec_b{batch}_c{context}", f"{batch}q1s{context} {heads}", f"decode: {why}")
+            )
         for queries, context in ((512, 512), (2048, 2048), (512, 4608), (64, 16448)):
             line = f"q{queries}s{context} {heads}"
             rows.append((f"{model}_pre_q{queries}_c{context}", line, f"prompts and chunks: {why}"))
@@ -171,7 +175,9 @@ def _nightly() -> list[Workload]:
         rows.append((f"dtype_{dtype}", f"4q1s1500_q200s700 h8/2 d128 {dtype}", f"{dtype} throughout"))
     prefix = f"32q1s2500_q16s2500 {llama} prefix=2048"
     rows.append(("prefix_2048", prefix, "a prefix of 2,048 keys shared by 33 sequences"))
-    rows.append(("far_offsets", f"8q1s1000_q100s500 {llama} far_pages tokens=far", "every offset passes 2^31"))
+    rows.append(
+        ("far_offsets", f"8q1s1000_q100s500 {llama} far_pages tokens=far", "every offset passes 2^31")
+    )
     return [Workload(name, "nightly", parse_case(line), why) for name, line, why in rows]
 
 

@@ -57,5 +57,3 @@ def _no_command(name: str) -> int:
         return PASSED
     print(f"pagegate: required a command, found {name!r}\n\n{usage}", file=sys.stderr)  # noqa: T201
     return USAGE
-
-

@@ -39,7 +39,11 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
         "--kernel", action="append", metavar="NAME", help="a registered kernel; may be repeated (all)"
     )
     parser.add_argument(
-        "--plugin", action="append", default=[], metavar="FILE", help="a file or module that registers kernels"
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a file or module that registers kernels",
     )
 
 
@@ -86,7 +90,9 @@ def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float |
 def refuse_unwritable(path: Path | None) -> None:
     """Before the work, not after it: raises UsageError if no file can be written there."""
     if path is not None and (not path.parent.is_dir() or path.is_dir()):
-        raise UsageError(f"{path}: required a file in a folder that exists, found none; make the folder first")
+        raise UsageError(
+            f"{path}: required a file in a folder that exists, found none; make the folder first"
+        )
 
 
 def command_line(*words: str) -> str:

@@ -128,7 +128,9 @@ def _summary(out: Console, plan: FuzzPlan, tally: Tally) -> None:
         ratio = terminal.ratio_of(tally.worst.get(kernel))
         rows.append([kernel, str(tally.checks[kernel]), failures, ratio])
     title = f"fuzz, {tally.cases} cases in {tally.seconds:.0f} s"
-    out.print(terminal.table(title, ["kernel", "checked", "failures", "worst error / budget"], rows, (1, 2, 3)))
+    out.print(
+        terminal.table(title, ["kernel", "checked", "failures", "worst error / budget"], rows, (1, 2, 3))
+    )
     for result in tally.worst.values():
         out.print(f"worst of {result.kernel}: {format_case(result.case)}\n  {result.worst}", markup=False)
     for title, counter in (("seen", tally.features), ("relations held", tally.relations)):

@@ -35,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     out = terminal.console()
     skipped = len(named) - len(chosen)
     out.print(
-        f"{len(chosen)} mutants on {device.name}" + (f"; {skipped} need a GPU and are skipped" if skipped else "")
+        f"{len(chosen)} mutants on {device.name}"
+        + (f"; {skipped} need a GPU and are skipped" if skipped else "")
     )
     started = time.monotonic()
     with terminal.progress(out) as bar:
@@ -59,7 +60,13 @@ def run(options: argparse.Namespace) -> int:
     out.print(score + (f"; not killed: {', '.join(others)}" if others else ""))
     if options.json:
         data = [
-            {"mutant": v.mutant.name, "outcome": v.outcome, "by": v.by, "cases": v.cases, "seconds": v.seconds}
+            {
+                "mutant": v.mutant.name,
+                "outcome": v.outcome,
+                "by": v.by,
+                "cases": v.cases,
+                "seconds": v.seconds,
+            }
             for v in verdicts
         ]
         write_json(options.json, {"device": device.name, "mutants": data})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import torch
 
@@ -33,9 +35,7 @@ def problem_of(case: Case, device: torch.device) -> Problem:
     return Problem(content, reference(content))
 
 
-def check(
-    kernel: Kernel, case: Case, device: torch.device, max_relations: int | None = None
-) -> CheckResult:
+def check(kernel: Kernel, case: Case, device: torch.device, max_relations: int | None = None) -> CheckResult:
     """Check a kernel on a case. max_relations: how many relations, chosen by the case's seed; None = all."""
     started = time.monotonic()
     reason = kernel.unsupported_reason(case.spec)
@@ -129,13 +129,17 @@ def _worst(
     flat = int(ratio.reshape(-1).argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat), ratio.shape)]
     token, head = index[0], index[1]
-    sequence = first = 0
-    for sequence, query_len in enumerate(spec.query_lens):
-        if token < first + query_len:
-            break
-        first += query_len
+    starts = [0, *accumulate(spec.query_lens)]
+    sequence = bisect_right(starts, token) - 1
     at = tuple(index)
     dim = index[2] if len(index) == 3 else None
     return Worst(
-        quantity, sequence, token - first, head, dim, float(found[at]), float(expected[at]), float(budget[at])
+        quantity,
+        sequence,
+        token - starts[sequence],
+        head,
+        dim,
+        float(found[at]),
+        float(expected[at]),
+        float(budget[at]),
     )

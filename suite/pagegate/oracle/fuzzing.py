@@ -28,7 +28,6 @@ from .memory import MemoryGate
 from .results import CheckResult
 
 _SHRINK_S = 90.0
-_SHRINK_STEPS = 250
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,10 @@ def fuzz(
     tick: Callable[[Tally], None] = lambda tally: None,
     on_failure: Callable[[Failure], None] = lambda failure: None,
     *,
-    shrink: bool = True,
+    shrink_steps: int = 250,
 ) -> Tally:
     """Run a plan. `tick` is called about ten times a second from the calling thread; `on_failure` when a
-    failure of a new kind is shrunk, from a shard's. Without `shrink` the first failure ends the run as it
-    was found.
+    failure of a new kind is shrunk, from a shard's. shrink_steps: how many smaller cases to try per failure.
 
     Raises what a shard raised that was no failure of a kernel.
     """
@@ -129,7 +127,7 @@ def fuzz(
     def shard(number: int) -> None:
         try:
             with Worker(setup) as worker:
-                _Shard(plan, number, tally, worker, gate, stop, started, on_failure, shrink).run()
+                _Shard(plan, number, tally, worker, gate, stop, started, on_failure, shrink_steps).run()
         except BaseException as error:
             errors.append(error)
             stop.set()
@@ -161,7 +159,7 @@ class _Shard:
     stop: threading.Event
     started: float
     on_failure: Callable[[Failure], None]
-    shrink: bool
+    shrink_steps: int
     done: int = 0
 
     def run(self) -> None:
@@ -255,13 +253,10 @@ class _Hunt:
         return False
 
     def _shrink(self, best: CheckResult, case: Case) -> bool:
-        if not self.shard.shrink:
-            self.shard.stop.set()
-            raise _Stop
         self.steps += 1
         # less time for it once the run itself is over
         late = time.monotonic() - self.shrink_since > _SHRINK_S / (3 if self.shard._spent() else 1)
-        if late or self.steps > _SHRINK_STEPS or self.shard.stop.is_set():
+        if late or self.steps > self.shard.shrink_steps or self.shard.stop.is_set():
             raise _Stop
         result = self._check(best.kernel, case)
         if result.signature != best.signature:

@@ -141,7 +141,7 @@ class Worker:
         command = [sys.executable, "-P", "-m", "pagegate.oracle.worker", "--device", self.setup.device]
         for plugin in self.setup.plugins:
             command += ["--plugin", plugin]
-        self._stderr = tempfile.TemporaryFile("w+", errors="replace")
+        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed by stop)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -102,7 +102,7 @@ def _hunt(mutant: Mutant, setup: Setup, root: Path) -> tuple[str, str, int]:
                 how = f"{result.status} ({result.relation})" if result.relation else result.status
                 return "KILLED", f"{how} in {row.name}", number
     plan = FuzzPlan((mutant.kernel,), "small", 1, 1, examples=_FUZZ_EXAMPLES, max_relations=_RELATIONS)
-    tally = fuzz(plan, mine, shrink=False)
+    tally = fuzz(plan, mine, shrink_steps=0)
     if tally.failures:
         failure = next(iter(tally.failures.values()))
         return "KILLED", f"{failure.result.status} in fuzzing", len(rows) + tally.cases

@@ -14,7 +14,7 @@ import torch
 
 from pagegate.cases.content import Content, make_content, plant_forbidden
 from pagegate.cases.draws import Draws
-from pagegate.cases.inputs import Inputs, Placement, place, token_buffer
+from pagegate.cases.inputs import Placement, place, token_buffer
 from pagegate.cases.registry import Kernel
 from pagegate.cases.spec import AttentionSpec, Case
 
@@ -144,7 +144,7 @@ def _graph(base: Base, draws: Draws) -> Variation | None:
 
 
 def _replay_graph(base: Base, variation: Variation) -> Run:
-    """Capture with one query and no context per sequence and one page everywhere, replay with the real ones."""
+    """Capture with one query and no context per sequence, one page everywhere; replay with the real ones."""
     spec = base.content.spec
     inputs = place(variation.content, variation.placement)
     mutable = [inputs.seq_lens, inputs.cu_seqlens_q, inputs.block_table]
@@ -156,7 +156,7 @@ def _replay_graph(base: Base, variation: Variation) -> Run:
     buffer, _ = token_buffer(spec, inputs.q.dtype, inputs.q.device, "nan")
     options = base.plan | {"out": buffer, "return_lse": True}
     try:
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             base.kernel.call(inputs, **options)
@@ -217,7 +217,6 @@ def broken(relation: Relation, base: Base) -> str | None:
             place_of = differ.nonzero()[0].tolist()
             row = int(variation.old_rows[place_of[0]])
             return (
-                f"{int(differ.sum())} elements of {name} differ, the first at token {row}, "
-                f"head {place_of[1]}"
+                f"{int(differ.sum())} elements of {name} differ, the first at token {row}, head {place_of[1]}"
             )
     return None

@@ -46,9 +46,10 @@ class Worst:
 
     def __str__(self) -> str:
         dim = "" if self.dim is None else f", dim {self.dim}"
+        error = abs(self.found - self.expected)
         return (
             f"{self.quantity} at sequence {self.sequence}, token {self.token}, head {self.head}{dim}: "
-            f"found {self.found:.6g}, expected {self.expected:.6g}, error {abs(self.found - self.expected):.3g}, "
+            f"found {self.found:.6g}, expected {self.expected:.6g}, error {error:.3g}, "
             f"budget {self.budget:.3g}, ratio {self.ratio:.3g}"
         )
 

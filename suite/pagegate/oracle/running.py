@@ -89,14 +89,16 @@ def _wait(device: torch.device) -> None:
 @contextmanager
 def _poisoned_scratch() -> Iterator[None]:
     """Memory from torch.empty holds NaN, so that scratch which is read before it is written shows."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    before = torch.are_deterministic_algorithms_enabled()
+    settings: Any = torch.utils.deterministic
+    fill = settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    settings.fill_uninitialized_memory = True
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.utils.deterministic.fill_uninitialized_memory = before[1]
+        torch.use_deterministic_algorithms(before)
+        settings.fill_uninitialized_memory = fill
 
 
 def _is_device_error(error: Exception) -> bool:

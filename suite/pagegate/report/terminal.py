@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from pagegate.cases.notation import format_case
@@ -39,7 +46,9 @@ def status(word: str) -> str:
     return f"[{STYLES.get(word, 'bold red')}]{word}[/]"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> Table:
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()
+) -> Table:
     """A table; `right` holds the columns that align right."""
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
     for index, name in enumerate(columns):
@@ -51,7 +60,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], rig
 
 def print_failure(out: Console, result: CheckResult, command: str, note: str = "") -> None:
     """Kernel, case in one line, status, the worst element, what broke, and how to see it again."""
-    out.print(f"\n{status(result.status)} [bold]{escape(result.kernel)}[/]  {escape(format_case(result.case))}")
+    out.print(
+        f"\n{status(result.status)} [bold]{escape(result.kernel)}[/]  {escape(format_case(result.case))}"
+    )
     if result.reason:
         out.print(f"  {escape(result.reason)}")
     if result.worst and str(result.worst) != result.reason:
