@@ -82,7 +82,7 @@ def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float |
     """How this command's worker processes are started."""
     from pagegate.oracle.isolation import Setup
 
-    default = 120.0 if device.kind == "cuda" else 600.0
+    default = 60.0 if device.kind == "cuda" else 600.0
     plugins = tuple(options.plugin)
     return Setup(device.kind, plugins, timeout_s=timeout_s or default, memory_bytes=device.memory_bytes)
 

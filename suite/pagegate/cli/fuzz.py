@@ -107,9 +107,18 @@ def _ticker(out: Console, draw: Callable[[Tally], None]) -> Callable[[Tally], No
         draw(tally)
         if not out.is_terminal and time.monotonic() - last > 20:
             last = time.monotonic()
-            out.print(f"  {tally.seconds:4.0f} s: {tally.cases} cases, {_note(tally)}")
+            out.print(f"  {tally.seconds:4.0f} s: {tally.cases} cases, {_note(tally)}{_slowest(tally)}")
 
     return tick
+
+
+def _slowest(tally: Tally) -> str:
+    """The case that has been running for long, if one has."""
+    now = time.monotonic()
+    waiting = [(now - since, kernel, case) for kernel, case, since in list(tally.running.values())]
+    if not waiting or (longest := max(waiting, key=lambda entry: entry[0]))[0] < 15:
+        return ""
+    return f"; for {longest[0]:.0f} s: {longest[1]} on {format_case(longest[2])}"
 
 
 def _note(tally: Tally) -> str:

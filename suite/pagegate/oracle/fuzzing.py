@@ -67,6 +67,7 @@ class Tally:
     relations: Counter[str] = field(default_factory=Counter)
     worst: dict[str, CheckResult] = field(default_factory=dict)
     failures: dict[tuple[str, str, str | None], Failure] = field(default_factory=dict)
+    running: dict[int, tuple[str, Case, float]] = field(default_factory=dict)
     seconds: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -265,5 +266,9 @@ class _Hunt:
         return True
 
     def _check(self, kernel: str, case: Case) -> CheckResult:
-        with self.shard.gate.hold(case.spec):
-            return self.shard.worker.check(kernel, case, self.shard.plan.max_relations)
+        shard = self.shard
+        shard.tally.running[shard.number] = kernel, case, time.monotonic()
+        with shard.gate.hold(case.spec):
+            result = shard.worker.check(kernel, case, shard.plan.max_relations)
+        shard.tally.running.pop(shard.number)
+        return result

@@ -39,9 +39,11 @@ class Reference:
 class _Parts:
     out: torch.Tensor
     lse: torch.Tensor
+    # the rest [num_tokens, num_query_heads], for float64 only
     reach: torch.Tensor  # max over dims of sum(weight * |value|): what a wrong weight can move
-    floor: torch.Tensor  # what weights too small for a normal float32 can move
     loudness: torch.Tensor  # largest |q| |k| scale: what rounding the logits scales with
+    floor: torch.Tensor  # what weights too small for a normal float32 can move
+    weight_rounding: torch.Tensor  # max over dims of the norm of (rounding of each weight * value)
 
 
 def reference(content: Content) -> Reference:
@@ -56,9 +58,11 @@ def reference(content: Content) -> Reference:
     strayed = (twin.out - exact.out).abs()
     limits = torch.finfo(content.q.dtype)
     one_rounding = (limits.eps * exact.out.abs()).clamp(min=limits.tiny * limits.eps)
-    out_budget = 2 * _largest(strayed) + _largest(one_rounding) + rounding * exact.reach + exact.floor
+    # the twin rounds a loud key's weight once, perhaps luckily: weight_rounding bounds what it may move
+    margin = rounding * exact.reach + exact.floor + exact.weight_rounding
+    out_budget = 2 * _largest(strayed) + _largest(one_rounding) + margin
     lse_error = (twin.lse - exact.lse).abs().nan_to_num(0.0, 0.0, 0.0)
-    mean = 2 * _mean(strayed) + _mean(one_rounding) + _mean(rounding * exact.reach)
+    mean = 2 * _mean(strayed) + _mean(one_rounding) + _mean(margin)
     return Reference(exact.out, exact.lse, out_budget, 2 * lse_error + rounding, mean)
 
 
@@ -87,7 +91,7 @@ def _attend(content: Content, compute: torch.dtype) -> _Parts:
     shape = (spec.num_tokens, spec.num_query_heads)
     out = torch.zeros((*shape, spec.head_dim), dtype=torch.float64, device=device)
     lse = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
-    reach, floor, loudness = (torch.zeros_like(lse) for _ in range(3))
+    bounds = torch.zeros((4, *shape), dtype=torch.float64, device=device)
     q_starts, k_starts = content.query_starts(), content.key_starts()
     for seq, query_len in enumerate(spec.query_lens):
         keys = spec.reachable(seq)
@@ -97,9 +101,9 @@ def _attend(content: Content, compute: torch.dtype) -> _Parts:
         for first in range(0, query_len, step):
             rows = slice(q_starts[seq] + first, q_starts[seq] + min(first + step, query_len))
             part = _attend_rows(content, seq, first, content.q[rows].to(compute), k, v, keys)
-            out[rows], lse[rows], reach[rows] = part.out, part.lse, part.reach
-            floor[rows], loudness[rows] = part.floor, part.loudness
-    return _Parts(out, lse, reach, floor, loudness)
+            out[rows], lse[rows] = part.out, part.lse
+            bounds[:, rows] = torch.stack([part.reach, part.loudness, part.floor, part.weight_rounding])
+    return _Parts(out, lse, *bounds)
 
 
 def _stored(content: Content, name: str, start: int, keys: range, compute: torch.dtype) -> torch.Tensor:
@@ -149,10 +153,13 @@ def _attend_rows(
     if compute != torch.float64:
         out = out.to(content.q.dtype).to(compute)
         zero = torch.zeros((count, spec.num_query_heads), dtype=compute, device=q.device)
-        return _Parts(out, lse.transpose(0, 1), zero, zero, zero)
+        return _Parts(out, lse.transpose(0, 1), zero, zero, zero, zero)
     reach = (by_kv_head @ v.abs()).amax(-1).reshape(spec.num_query_heads, count) * inverse
     largest_key = k.norm(dim=-1).amax(dim=-1) if len(keys) else k.new_zeros(spec.num_kv_heads)
     loudness = q.norm(dim=-1) * largest_key.repeat_interleave(spec.gqa_ratio)[None] * spec.scale
     tiny = 4 * torch.finfo(torch.float32).tiny * v.abs().sum(dim=1).amax(dim=-1)
     floor = tiny.repeat_interleave(spec.gqa_ratio)[None].expand_as(loudness)
-    return _Parts(out, lse.transpose(0, 1), reach.transpose(0, 1), floor, loudness)
+    limits = torch.finfo(content.q.dtype)
+    errors = (by_kv_head * (limits.eps / 2)).clamp(min=limits.tiny * limits.eps / 2)
+    spread = (errors**2 @ v**2).sqrt().amax(-1).reshape(spec.num_query_heads, count) * inverse
+    return _Parts(out, lse.transpose(0, 1), reach.transpose(0, 1), loudness, floor, spread.transpose(0, 1))
