@@ -109,6 +109,7 @@ def _our_plan(rung: str) -> Callable[[Inputs], dict[str, Any]]:
     return plan
 
 
+_LOADED: set[str] = set()  # plugins: several commands may run in one process
 _KERNELS: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
@@ -164,6 +165,9 @@ def find_kernel(name: str) -> Kernel:
 def load_plugin(plugin: str) -> None:
     """Import a Python file or module that registers kernels. Raises UsageError if that fails."""
     path = Path(plugin)
+    identity = str(path.resolve()) if path.suffix == ".py" else plugin
+    if identity in _LOADED:
+        return
     try:
         if path.suffix == ".py":
             if not path.is_file():
@@ -176,6 +180,7 @@ def load_plugin(plugin: str) -> None:
             spec.loader.exec_module(module)
         else:
             importlib.import_module(plugin)
+        _LOADED.add(identity)
     except UsageError:
         raise
     except Exception as error:

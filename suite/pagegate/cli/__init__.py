@@ -11,7 +11,7 @@ from pagegate.errors import UsageError
 
 PASSED, WRONG, USAGE, SLOWER, UNDECIDED = 0, 1, 2, 3, 4
 
-# command: (question it answers); its module pagegate.cli.<command> has configure(parser) and run(options)
+# the question each command answers; its module in this package has configure(parser) and run(options)
 COMMANDS = {
     "doctor": "what can this machine run?",
     "list": "kernels, workloads, features, relations, mutants",
@@ -22,6 +22,9 @@ COMMANDS = {
     "mutants": "would the checks notice a fault?",
 }
 
+# a module called `list` would hide the builtin in this package
+_MODULES = {"list": "listing"}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 passed, 1 wrong, 2 usage, 3 slower, 4 undecided)."""
@@ -29,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = words[0] if words else "--help"
     if name not in COMMANDS:
         return _no_command(name)
-    module = importlib.import_module(f"pagegate.cli.{name}")
+    module = importlib.import_module(f"pagegate.cli.{_MODULES.get(name, name)}")
     parser = argparse.ArgumentParser(prog=f"pagegate {name}", description=module.__doc__)
     module.configure(parser)
     options = parser.parse_args(words[1:])

@@ -28,6 +28,8 @@ from .memory import MemoryGate
 from .results import CheckResult
 
 _SHRINK_S = 90.0
+# climbing towards high ratios takes half of a run: a short one had better see more kinds of cases
+_STEERED_EXAMPLES = 150
 
 
 @dataclass(frozen=True)
@@ -190,12 +192,16 @@ class _Shard:
         strategy: SearchStrategy[Case] = cases(SIZES[self.plan.size])
         database = self.plan.database
 
+        phases = [Phase.reuse, Phase.generate, Phase.shrink]
+        if self._share() >= _STEERED_EXAMPLES:
+            phases.append(Phase.target)
+
         @seeded(self.plan.seed * 1_000_003 + self.number * 1_009 + number)
         @settings(
             max_examples=min(self._share(), 1_000_000),
             deadline=None,
             database=DirectoryBasedExampleDatabase(database) if database else None,
-            phases=(Phase.reuse, Phase.generate, Phase.target, Phase.shrink),
+            phases=phases,
             suppress_health_check=list(HealthCheck),
             print_blob=False,
             report_multiple_bugs=False,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -105,7 +106,8 @@ class Worker:
             self._process.wait()
             for stream in (self._process.stdin, self._process.stdout, self._stderr):
                 if stream is not None:
-                    stream.close()
+                    with suppress(OSError):  # a request that the dead process never read
+                        stream.close()
             self._process = None
 
     def _reply(self, timeout_s: float) -> dict[str, Any]:

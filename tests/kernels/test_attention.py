@@ -1,0 +1,190 @@
+"""The public call: what it refuses, and that every launch configuration is right."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paged_kernels import LaunchConfig, Machine, Problem, choose_config, paged_attention, validate_tables
+from paged_kernels.launch import MAX_SPLITS, q_block_bound
+from pagegate.cases.content import make_content
+from pagegate.cases.inputs import Placement, place
+from pagegate.cases.notation import parse_case
+from pagegate.cases.registry import find_kernel
+from pagegate.oracle.checking import judge
+from pagegate.oracle.reference import reference
+from pagegate.oracle.running import run
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def call():
+    """A call that works; keyword arguments replace its own."""
+    inputs = place(make_content(parse_case("q3s40_q1s33 h4/2 d32"), CPU), Placement())
+
+    def make(**changes):
+        arguments = inputs.keywords() | changes
+        return paged_attention(
+            arguments.pop("q"), arguments.pop("k_cache"), arguments.pop("v_cache"), **arguments
+        )
+
+    make.inputs = inputs
+    return make
+
+
+def test_out_is_returned_and_lse_has_one_number_per_token_and_head(call):
+    out = torch.empty(4, 4, 32, dtype=torch.bfloat16)
+    assert call(out=out) is out
+    out, lse = call(return_lse=True)
+    assert (out.shape, out.dtype, lse.shape, lse.dtype) == (
+        (4, 4, 32), torch.bfloat16, (4, 4), torch.float32
+    )  # fmt: skip
+
+
+def _bad(inputs):
+    q, k = inputs.q, inputs.k_cache
+    return {
+        "q has two dimensions": ("q", {"q": q[0]}),
+        "q is float64": ("q", {"q": q.double()}),
+        "q is strided in its last dimension": ("q", {"q": q.transpose(1, 2).contiguous().transpose(1, 2)}),
+        "heads do not divide": ("q", {"q": q[:, :3].contiguous()}),
+        "head_dim differs": ("k_cache", {"k_cache": k[..., :16].contiguous()}),
+        "the cache has three dimensions": ("k_cache", {"k_cache": k[0]}),
+        "the page size is odd": ("k_cache", {"k_cache": k[:, :15], "v_cache": k[:, :15]}),
+        "the cache's dtype differs": ("k_cache", {"k_cache": k.half()}),
+        "v differs from k": ("v_cache", {"v_cache": inputs.v_cache[:-1]}),
+        "seq_lens is int64": ("seq_lens", {"seq_lens": inputs.seq_lens.long()}),
+        "seq_lens has two dimensions": ("seq_lens", {"seq_lens": inputs.seq_lens[None]}),
+        "cu_seqlens_q is short": ("cu_seqlens_q", {"cu_seqlens_q": inputs.cu_seqlens_q[:-1]}),
+        "the table is flat": ("block_table", {"block_table": inputs.block_table[0]}),
+        "the table is int64": ("block_table", {"block_table": inputs.block_table.long()}),
+        "max_query_len is negative": ("max_query_len", {"max_query_len": -1}),
+        "max_query_len is past the tokens": ("max_query_len", {"max_query_len": 5}),
+        "a window of no key": ("sliding_window", {"sliding_window": 0}),
+        "a cap of 0": ("logits_soft_cap", {"logits_soft_cap": 0.0}),
+        "slopes per KV head": ("alibi_slopes", {"alibi_slopes": torch.ones(2)}),
+        "slopes in bf16": ("alibi_slopes", {"alibi_slopes": torch.ones(4, dtype=torch.bfloat16)}),
+        "sinks of another length": ("sinks", {"sinks": torch.ones(3)}),
+        "a scale that is a number": ("k_scale", {"k_scale": 2.0}),
+        "a scale per head": ("v_scale", {"v_scale": torch.ones(2)}),
+        "out of another shape": ("out", {"out": torch.empty(4, 4, 16, dtype=torch.bfloat16)}),
+        "out of another dtype": ("out", {"out": torch.empty(4, 4, 32)}),
+        "a block too small for the ratio": (
+            "config", {"q": q.repeat(1, 10, 1), "config": LaunchConfig(block_m=16)}
+        ),
+    }  # fmt: skip
+
+
+NAMES = sorted(_bad(place(make_content(parse_case("q3s40_q1s33 h4/2 d32"), CPU), Placement())))
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_what_cannot_work_is_refused_by_name(call, what):
+    argument, changes = _bad(call.inputs)[what]
+    with pytest.raises(ValueError, match=rf"^{argument}: required .*, found ") as error:
+        call(**changes)
+    assert len(str(error.value)) < 300
+
+
+def _tables(**changes):
+    arguments = {
+        "block_table": torch.tensor([[0, 1], [2, 9]], dtype=torch.int32),
+        "seq_lens": torch.tensor([20, 16], dtype=torch.int32),
+        "cu_seqlens_q": torch.tensor([0, 1, 3], dtype=torch.int32),
+        "num_pages": 3,
+        "page_size": 16,
+        "max_query_len": 2,
+        "num_tokens": 3,
+    }
+    return validate_tables(**(arguments | changes))
+
+
+def test_tables_that_work():
+    _tables()
+    # the first page is out of the window: it may hold anything
+    table = torch.tensor([[-7, 1], [2, 9]], dtype=torch.int32)
+    _tables(block_table=table, sliding_window=4)
+    with pytest.raises(ValueError, match=r"block_table\[0, 0\]"):
+        _tables(block_table=table)
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes"),
+    [
+        (r"block_table\[1, 1\]", {"seq_lens": torch.tensor([20, 17])}),
+        ("block_table", {"seq_lens": torch.tensor([33, 16])}),
+        ("seq_lens", {"seq_lens": torch.tensor([20, -1])}),
+        ("cu_seqlens_q", {"cu_seqlens_q": torch.tensor([0, 2, 1])}),
+        ("cu_seqlens_q", {"cu_seqlens_q": torch.tensor([1, 2, 3])}),
+        ("cu_seqlens_q", {"cu_seqlens_q": torch.tensor([0, 2, 4])}),
+        ("max_query_len", {"max_query_len": 1}),
+    ],
+)
+def test_tables_that_lead_astray(argument, changes):
+    with pytest.raises(ValueError, match=rf"^{argument}: required .*, found "):
+        _tables(**changes)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LaunchConfig(rung="naive", tile=16),
+        LaunchConfig(rung="naive", tile=64),
+        LaunchConfig(block_m=16, tile=16),
+        LaunchConfig(block_m=64, tile=64, num_splits=2),
+        LaunchConfig(block_m=32, tile=32, num_splits=7),
+        LaunchConfig(block_m=16, tile=128, num_splits=MAX_SPLITS),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("line", ["q1s200_q9s70_q0s3_q3s2 h6/2 d80 sinks", "q1s90 h5/1 d64 window=33 fp16"])
+def test_every_forced_configuration_is_right(config, line):
+    case = parse_case(line)
+    content = make_content(case, CPU)
+    outcome = run(find_kernel("unified"), place(content, Placement()), case.spec, {"config": config})
+    assert outcome.status == "PASSED", outcome.reason
+    assert judge(case.spec, outcome, reference(content))[0] == "PASSED"
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        ({"rung": "best"}, "rung: required one of"),
+        ({"tile": 24}, "tile: required a power of two"),
+        ({"block_m": 8}, "block_m: required"),
+        ({"num_splits": 0}, "num_splits: required 1 to"),
+    ],
+)
+def test_configurations_that_cannot_be(words, match):
+    with pytest.raises(ValueError, match=match):
+        LaunchConfig(**words)
+
+
+problems = st.builds(
+    Problem,
+    num_tokens=st.integers(0, 5000),
+    num_seqs=st.integers(1, 300),
+    max_query_len=st.integers(0, 5000),
+    capacity=st.integers(0, 200_000),
+    num_query_heads=st.sampled_from([1, 2, 5, 7, 32, 128]),
+    num_kv_heads=st.just(1),
+    head_dim=st.sampled_from([32, 80, 128, 256]),
+    element_size=st.sampled_from([2, 4]),
+    sliding_window=st.none() | st.integers(1, 5000),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems, st.sampled_from([Machine("cuda", 132), Machine("hip", 304), Machine("interpreter", 32)]))
+def test_chosen_configurations_can_be_launched(problem, machine):
+    config = choose_config(problem, machine)
+    assert config.block_m >= problem.gqa_ratio
+    assert 1 <= config.num_splits <= MAX_SPLITS
+    assert choose_config(problem, machine) == config
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=20), st.sampled_from([1, 2, 3, 5, 16]))
+def test_the_grid_bound_covers_every_block(query_lens, block_q):
+    needed = sum(-(-n // block_q) for n in query_lens)
+    assert q_block_bound(sum(query_lens), len(query_lens), block_q) >= needed

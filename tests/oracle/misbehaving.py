@@ -1,0 +1,44 @@
+"""A plugin whose kernels misbehave on any machine."""
+
+import os
+import time
+
+from pagegate.cases.registry import find_kernel, register
+
+
+def _attend(arguments):
+    return find_kernel("unified").load()(**arguments)
+
+
+@register("aborts")
+def aborts(**arguments):
+    """Ends the process."""
+    os.abort()
+
+
+@register("sleeps")
+def sleeps(**arguments):
+    """Never answers."""
+    time.sleep(3600)
+
+
+@register("talks")
+def talks(**arguments):
+    """Prints to stdout, where the protocol is."""
+    print("not JSON")  # noqa: T201
+    return _attend(arguments)
+
+
+@register("off_at_window")
+def off_at_window(**arguments):
+    """Wrong by a little, but only with a sliding window."""
+    out, lse = _attend(arguments)
+    if arguments.get("sliding_window"):
+        out *= 1.1
+    return out, lse
+
+
+@register("not_today")
+def not_today(**arguments):
+    """Declines everything."""
+    raise NotImplementedError("not today")

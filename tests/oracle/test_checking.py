@@ -1,0 +1,206 @@
+"""Each status has a kernel that earns it, and an honest kernel earns none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pagegate.cases.content import make_content
+from pagegate.cases.notation import parse_case
+from pagegate.oracle.checking import check, judge
+from pagegate.oracle.reference import reference
+from pagegate.oracle.running import Run
+
+CPU = torch.device("cpu")
+CASE = parse_case("q3s40_q1s33 h4/2 d32 pad=2")
+
+
+def status(kernel, line=None, relations=0):
+    return check(kernel, parse_case(line) if line else CASE, CPU, relations)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("profile", ["randn", "needle", "forbidden", "extreme"])
+@pytest.mark.parametrize("dead", ["nan", "inf", "large"])
+def test_an_honest_kernel_passes(honest, kernel_of, dtype, profile, dead):
+    line = f"q3s40_q1s33_q9_q5s3 h4/2 d32 {dtype} profile={profile} dead={dead} tokens=fused pad=2 slack=2"
+    result = status(kernel_of(honest), line, relations=None)
+    assert result.status == "PASSED", result.reason
+    assert result.worst.ratio < 1
+
+
+def test_wrong_shape(honest, kernel_of):
+    assert status(kernel_of(lambda **a: honest(**a)[:, :1])).status == "WRONG_SHAPE"
+    assert status(kernel_of(lambda **a: None)).status == "WRONG_SHAPE"
+
+
+def test_wrong_dtype(honest, kernel_of):
+    result = status(kernel_of(lambda **a: honest(**a).float()))
+    assert (result.status, "float32" in result.reason) == ("WRONG_DTYPE", True)
+
+
+def test_unwritten(honest, kernel_of):
+    def skips_a_head(out, **rest):
+        kept = out[1, 2].clone()
+        honest(out=out, **rest)
+        out[1, 2] = kept
+        return out
+
+    result = status(kernel_of(skips_a_head))
+    assert result.status == "UNWRITTEN"
+    assert "token 1, head 2" in result.reason
+
+
+@pytest.mark.parametrize("where", ["before", "after", "padding", "gap"])
+def test_wrote_outside_the_output(honest, kernel_of, where):
+    def strays(out, **rest):
+        honest(out=out, **rest)
+        first = out.storage_offset()
+        index = {
+            "before": first - 1,
+            "after": first + out.shape[0] * out.stride(0) + 5,
+            "padding": first + (out.shape[0] - 1) * out.stride(0),
+            "gap": first + out.shape[1] * out.stride(1),
+        }[where]
+        torch.as_strided(out, (1,), (1,), index).fill_(1.0)
+        return out
+
+    line = "q3s40_q1s33 h4/2 d32 pad=2" + (" tokens=fused" if where == "gap" else "")
+    assert status(kernel_of(strays), line).status == "WROTE_OUTSIDE"
+
+
+def test_wrote_outside_a_cache(honest, kernel_of):
+    def strays(k_cache, **rest):
+        torch.as_strided(k_cache, (8,), (1,), k_cache.storage_offset() - 8).fill_(1.0)
+        return honest(k_cache=k_cache, **rest)
+
+    result = status(kernel_of(strays))
+    assert (result.status, "k_cache" in result.reason) == ("WROTE_OUTSIDE", True)
+
+
+@pytest.mark.parametrize("name", ["q", "k_cache", "v_cache", "seq_lens", "block_table", "cu_seqlens_q"])
+def test_mutated_input(honest, kernel_of, name):
+    def meddles(**arguments):
+        result = honest(**arguments)
+        arguments[name][-1:] = 1
+        return result
+
+    result = status(kernel_of(meddles), "q3s40_q1s33 h4/2 d32")
+    assert result.status == "MUTATED_INPUT"
+    assert name in result.reason
+
+
+def test_raised_and_unsupported(kernel_of):
+    def raises(**arguments):
+        raise KeyError("lost")
+
+    def declines(**arguments):
+        raise NotImplementedError("not today")
+
+    result = status(kernel_of(raises))
+    assert (result.status, "KeyError" in result.reason) == ("RAISED", True)
+    result = status(kernel_of(declines))
+    assert (result.status, result.reason, result.failed) == ("UNSUPPORTED", "not today", False)
+
+
+def test_non_finite_and_out_of_budget_name_the_place(honest, kernel_of):
+    def spoils(value):
+        def kernel(out, **rest):
+            honest(out=out, **rest)
+            out[3, 2, 7] = value
+            return out
+
+        return kernel
+
+    result = status(kernel_of(spoils(float("nan"))))
+    assert result.status == "NON_FINITE"
+    result = status(kernel_of(spoils(3.0)))
+    assert result.status == "OUT_OF_BUDGET"
+    worst = result.worst
+    assert (worst.sequence, worst.token, worst.head, worst.dim) == (1, 0, 2, 7)
+    assert worst.ratio > 100
+    assert "ratio" in result.reason
+
+
+def test_scratch_from_torch_empty_is_poisoned(honest, kernel_of):
+    def trusts_scratch(q, **rest):
+        return honest(q=q, **rest) + torch.empty(1, dtype=q.dtype).clamp(0, 0)
+
+    assert status(kernel_of(trusts_scratch)).status == "NON_FINITE"
+
+
+def test_a_dropped_page_of_a_long_context_is_seen_where_a_fixed_tolerance_is_blind(honest, kernel_of):
+    case = parse_case("q1s8k h2/1 d64 bf16")
+
+    def drops_a_page(block_table, seq_lens, **rest):
+        pages = torch.cat([block_table[:, :100], block_table[:, 101:]], dim=1)
+        return honest(block_table=pages, seq_lens=seq_lens - 16, **rest)
+
+    result = check(kernel_of(drops_a_page), case, CPU, 0)
+    assert result.status == "OUT_OF_BUDGET"
+    assert abs(result.worst.found - result.worst.expected) < 1.5e-2
+    assert check(kernel_of(honest), case, CPU, 0).status == "PASSED"
+
+
+@pytest.mark.parametrize("dropped", [0, 15, 16, 31, 32, 44])
+def test_a_needle_shows_a_single_dropped_key(honest, kernel_of, dropped):
+    """Some seed points at each edge; dropping that key then moves the output by its whole value."""
+    seen = False
+    for seed in range(12):
+        case = parse_case(f"q1s45 h8/4 d32 profile=needle seed={seed}")
+
+        def drops(v_cache, block_table, **rest):
+            fewer = v_cache.clone()
+            fewer[block_table[0, dropped // 16], dropped % 16] = 0
+            return honest(v_cache=fewer, block_table=block_table, **rest)
+
+        seen |= check(kernel_of(drops), case, CPU, 0).status == "OUT_OF_BUDGET"
+    assert seen
+
+
+def test_lse_is_judged():
+    case = parse_case("q3s40_q2s0 h4/2 d32")
+    content = make_content(case, CPU)
+    expected = reference(content)
+    out, lse = expected.out.to(torch.bfloat16), expected.lse.float()
+    assert judge(case.spec, Run("PASSED", out=out, lse=lse), expected)[0] == "PASSED"
+    wrong = lse.clone()
+    wrong[1, 1] += 0.01
+    status, worst = judge(case.spec, Run("PASSED", out=out, lse=wrong), expected)
+    assert (status, worst.quantity, worst.token, worst.dim) == ("OUT_OF_BUDGET", "lse", 1, None)
+    for value in (1e30, float("inf"), float("nan")):
+        wrong = lse.clone()
+        wrong[4, 0] = value
+        assert judge(case.spec, Run("PASSED", out=out, lse=wrong), expected)[0] != "PASSED"
+
+
+def test_a_biased_kernel_fails_by_its_mean(honest, kernel_of):
+    """Each element within its budget, all of them off to one side."""
+    case = parse_case("q64s64 h4/2 d64 bf16")
+    content = make_content(case, CPU)
+    expected = reference(content)
+    out = (expected.out + 0.9 * expected.out_budget[..., None]).float()
+    generous = replace(expected, out_budget=expected.out_budget * 2)
+    status, worst = judge(case.spec, Run("PASSED", out=out), generous)
+    assert (status, worst.quantity) == ("OUT_OF_BUDGET", "mean error of out")
+
+
+def test_the_reference_by_hand():
+    """One query, two keys, one head: softmax of two numbers."""
+    content = make_content(parse_case("q1s2 h1/1 d32 fp32 softcap=3 sinks scale=0.2"), CPU)
+    q, k, v = content.q[0, 0].double(), content.keys[:, 0].double(), content.values[:, 0].double()
+    sink = float(content.arguments["sinks"][0])
+    logits = [3 * float(torch.tanh(0.2 * (q @ key) / 3)) for key in k]
+    weights = torch.tensor([*logits, sink], dtype=torch.float64).softmax(0)
+    expected = reference(content)
+    assert torch.allclose(expected.out[0, 0], weights[0] * v[0] + weights[1] * v[1], atol=1e-12)
+    lse = torch.tensor([*logits, sink], dtype=torch.float64).logsumexp(0)
+    assert torch.allclose(expected.lse[0, 0], lse, atol=1e-12)
+
+
+def test_the_reference_agrees_with_torch():
+    content = make_content(parse_case("q20s50 h4/2 d64 fp32"), CPU)
+    q, k, v = (x.double().transpose(0, 1) for x in (content.q, content.keys, content.values))
+    mask = torch.ones(20, 50, dtype=torch.bool).tril(30)
+    attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    assert torch.allclose(reference(content).out, attended.transpose(0, 1), atol=1e-12)
