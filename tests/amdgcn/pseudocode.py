@@ -39,11 +39,11 @@ class Storage:
         self.bits, self.kind, self.width = to_bits(value, value.width), value.kind, value.width
 
 
-class Returned(Exception):  # noqa: N818
+class Returned(Exception):
     """A lambda's result on its way out."""
 
 
-class Broken(Exception):  # noqa: N818
+class Broken(Exception):
     """A loop was left."""
 
 

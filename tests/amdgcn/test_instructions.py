@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from pagegate.amdgcn.access import WIDTHS
 from pagegate.amdgcn.decode import decode
 from pagegate.amdgcn.findings import Findings
