@@ -132,10 +132,13 @@ class LocalMemory:
             self._compare(index, marks, suspects, width, self._readers, "write to LDS byte {} after a read")
         data[index] = payload
         writers[index] = marks
-        lost = (data[index] != payload) & (writers[index] != marks)
+        lost = data[index] != payload
         if lost.any():
             first = int(index[lost][0]) * width
-            self._findings.add("race", f"two waves write LDS byte {first % self._stride} at once")
+            who = "two waves" if (lost & (writers[index] != marks)).any() else "two lanes"
+            self._findings.add(
+                "race", f"{who} write different values to LDS byte {first % self._stride} at once"
+            )
 
     def _compare(
         self, index: Array, marks: Array, suspects: Array, width: int, shadow: Array, text: str

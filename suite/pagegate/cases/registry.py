@@ -14,7 +14,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +41,9 @@ class Kernel:
     supports: a reason why a spec is not supported, or None; besides what the parameters say.
     plan: keyword arguments that hold the launch path fixed (for us, config=...), from the inputs; the
     relations that change a batch's shape need it, since a launch may split another batch otherwise.
+    prepare: for kernels of other conventions: takes inputs, converts layouts, and returns the function to
+    call; what it does is not timed. replayable: whether a captured graph stays right when lengths and
+    tables change in place. peer: for comparison, so only used when it is named.
     """
 
     name: str
@@ -48,6 +51,9 @@ class Kernel:
     load: Callable[[], Callable[..., Any]] = field(repr=False)
     supports: Callable[[AttentionSpec], str | None] = field(default=_anything, repr=False)
     plan: Callable[[Inputs], dict[str, Any]] | None = field(default=None, repr=False)
+    prepare: Callable[[Inputs], Callable[..., Any]] | None = field(default=None, repr=False)
+    replayable: bool = True
+    peer: bool = False
 
     def parameters(self) -> frozenset[str] | None:
         """Names of the parameters it takes; None if it takes any."""
@@ -65,10 +71,16 @@ class Kernel:
                 return f"takes no {' or '.join(missing)} ({feature.name})"
         return self.supports(spec)
 
+    def bind(self, inputs: Inputs, **options: Any) -> Callable[[], Any]:
+        """A launch on inputs, ready to be called (and timed) again and again; `options` (out, return_lse,
+        a plan) that the kernel does not take are left out."""
+        arguments = options if self.prepare else inputs.keywords() | options
+        function = self.prepare(inputs) if self.prepare else self.load()
+        return partial(function, **{name: value for name, value in arguments.items() if self.takes(name)})
+
     def call(self, inputs: Inputs, **options: Any) -> Any:
-        """Run it on inputs; `options` (out, return_lse, a plan) that it does not take are left out."""
-        arguments = inputs.keywords() | options
-        return self.load()(**{name: value for name, value in arguments.items() if self.takes(name)})
+        """Run it once on inputs; see `bind`."""
+        return self.bind(inputs, **options)()
 
 
 @cache
@@ -109,6 +121,15 @@ def _our_plan(rung: str) -> Callable[[Inputs], dict[str, Any]]:
     return plan
 
 
+def _peer(name: str) -> Callable[[], Callable[..., Any]]:
+    """A function of `cases.peers`, whose parameters say what the peer supports."""
+    return lambda: getattr(importlib.import_module("pagegate.cases.peers"), name)  # type: ignore[no-any-return]
+
+
+def _peer_prepares(name: str) -> Callable[[Inputs], Callable[..., Any]]:
+    return lambda inputs: _peer(f"{name}_prepare")()(inputs)  # type: ignore[no-any-return]
+
+
 _LOADED: set[str] = set()  # plugins: several commands may run in one process
 _KERNELS: dict[str, Kernel] = {
     kernel.name: kernel
@@ -119,6 +140,14 @@ _KERNELS: dict[str, Kernel] = {
             "Q-blocks, split-KV, any mix in one launch",
             _ours("unified"),
             plan=_our_plan("unified"),
+        ),
+        Kernel(
+            "torch_sdpa",
+            "torch's scaled_dot_product_attention after gathering the pages",
+            _peer("torch_sdpa"),
+            prepare=_peer_prepares("torch_sdpa"),
+            replayable=False,
+            peer=True,
         ),
     )
 }

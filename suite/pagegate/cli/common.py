@@ -36,7 +36,10 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def add_kernels(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kernel", action="append", metavar="NAME", help="a registered kernel; may be repeated (all)"
+        "--kernel",
+        action="append",
+        metavar="NAME",
+        help="a registered kernel; may be repeated (all but peers)",
     )
     parser.add_argument(
         "--plugin",
@@ -75,7 +78,7 @@ def choose_kernels(options: argparse.Namespace) -> list[Kernel]:
         load_plugin(plugin)
     if options.kernel:
         return [find_kernel(name) for name in dict.fromkeys(options.kernel)]
-    return list(kernels().values())
+    return [kernel for kernel in kernels().values() if not kernel.peer]
 
 
 def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float | None = None) -> Setup:

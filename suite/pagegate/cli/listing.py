@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pagegate.cases.features import FEATURES
 from pagegate.cases.notation import format_case, format_spec
+from pagegate.cases.registry import kernels
 from pagegate.cases.workloads import TIERS, Workload, find_workloads, matches, workloads
 
 from . import PASSED, common
@@ -25,7 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _kernels(options: argparse.Namespace) -> Rows:
-    return [[kernel.name, kernel.summary] for kernel in common.choose_kernels(options)]
+    ours = common.choose_kernels(options)
+    peers = [] if options.kernel else [kernel for kernel in kernels().values() if kernel.peer]
+    return [[kernel.name, kernel.summary] for kernel in [*ours, *peers]]
 
 
 def _workloads(options: argparse.Namespace) -> Rows:

@@ -193,7 +193,12 @@ def applicable(kernel: Kernel, spec: AttentionSpec) -> tuple[Relation, ...]:
     """The relations that a kernel can be held to; only a repetition for very large problems."""
     if spec.kv_bytes > _SMALL_BYTES:
         return RELATIONS[:1]
-    return tuple(r for r in RELATIONS if kernel.plan is not None or not r.reshapes)
+    return tuple(
+        relation
+        for relation in RELATIONS
+        if (kernel.plan is not None or not relation.reshapes)
+        and (kernel.replayable or relation.name != "graph_replay")
+    )
 
 
 def broken(relation: Relation, base: Base) -> str | None:
