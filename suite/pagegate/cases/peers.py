@@ -1,4 +1,4 @@
-"""Other people's kernels as registry entries: layouts and conventions are converted outside the timed call."""
+"""Other people's kernels: layouts and conventions are converted outside the timed call."""
 
 from __future__ import annotations
 

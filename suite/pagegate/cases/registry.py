@@ -123,11 +123,14 @@ def _our_plan(rung: str) -> Callable[[Inputs], dict[str, Any]]:
 
 def _peer(name: str) -> Callable[[], Callable[..., Any]]:
     """A function of `cases.peers`, whose parameters say what the peer supports."""
-    return lambda: getattr(importlib.import_module("pagegate.cases.peers"), name)  # type: ignore[no-any-return]
+    return lambda: getattr(importlib.import_module("pagegate.cases.peers"), name)
 
 
 def _peer_prepares(name: str) -> Callable[[Inputs], Callable[..., Any]]:
-    return lambda inputs: _peer(f"{name}_prepare")()(inputs)  # type: ignore[no-any-return]
+    def prepare(inputs: Inputs) -> Callable[..., Any]:
+        return _peer(f"{name}_prepare")()(inputs)  # type: ignore[no-any-return]
+
+    return prepare
 
 
 _LOADED: set[str] = set()  # plugins: several commands may run in one process

@@ -32,6 +32,10 @@ def flush_bytes() -> int:
     return max(2 * size, 64 << 20)
 
 
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
 class _Warming:
     """Launches for a stretch of time, then waits."""
 
@@ -67,14 +71,14 @@ class KernelWatch(_Warming):
         self._spin_cycles = min(2 * self._spin_cycles, 20_000_000)
 
     def take(self, count: int) -> list[Launch]:
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
-        origin = torch.cuda.Event(enable_timing=True)
+        events = [(_event(), _event()) for _ in range(count)]
+        origin = _event()
         torch.cuda.synchronize()
         origin.record()
         host_origin = time.perf_counter()
         enqueued = []
         for start, stop in events:
-            torch.cuda._sleep(self._spin_cycles)
+            torch.cuda._sleep(self._spin_cycles)  # type: ignore[no-untyped-call]
             self._flush.zero_()
             start.record()
             self._launch()
@@ -108,7 +112,7 @@ class GraphWatch(_Warming):
         super().__init__(self._graph.replay)
 
     def take(self, count: int) -> list[Launch]:
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+        events = [(_event(), _event()) for _ in range(count)]
         for start, stop in events:
             start.record()
             self._graph.replay()

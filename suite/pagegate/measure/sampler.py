@@ -88,7 +88,7 @@ def sample(
             break
     if not seconds:
         raise UsageError(
-            f"{watch.quantity}: required a host that enqueues ahead of the device, found {refused} of {refused} "
+            f"{watch.quantity}: required a host that enqueues ahead of the device, found all {refused} "
             "launches late; the machine is too busy to time kernels one by one, use --quantity graph"
         )
     return Samples(watch.quantity, tuple(seconds), stop, throttled, refused, tuple(readings))
