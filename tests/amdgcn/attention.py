@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+
 from pagegate.amdgcn import PROPERTIES, Session, emulated
 from pagegate.cases.notation import parse_case
 from pagegate.cases.registry import Kernel, find_kernel

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from pagegate.amdgcn import LaunchError, emulated, merged
 from pagegate.cases.registry import Kernel
 
