@@ -20,6 +20,9 @@ COMMANDS = {
     "fuzz": "new cases until the budget ends",
     "replay": "saved cases, or the corpus",
     "mutants": "would the checks notice a fault?",
+    "bench": "latency, bandwidth, share of the roofline",
+    "compare": "two result files beside each other",
+    "baseline": "accepted numbers: show, or accept new ones with a reason",
 }
 
 # a module called `list` would hide the builtin in this package
