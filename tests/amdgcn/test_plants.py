@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from pagegate.amdgcn import AssemblyError
 from pagegate.amdgcn.program import load
 
