@@ -27,8 +27,8 @@ class Plant:
         return "\n".join(rows) + "\n"
 
 
-def plants(coverage: Coverage, per_kind: int) -> list[Plant]:
-    """Up to `per_kind` faults of each kind (all barriers), spread over the code."""
+def plants(coverage: Coverage) -> list[Plant]:
+    """A tenth of all possible faults of each kind, at least four; all barriers."""
     lines = [line for line, ran in zip(coverage.lines, coverage.executed, strict=True) if ran]
     found: dict[str, list[Plant]] = {}
     for at, line in enumerate(lines):
@@ -38,7 +38,7 @@ def plants(coverage: Coverage, per_kind: int) -> list[Plant]:
     chosen = []
     for kind, candidates in found.items():
         random.Random(kind).shuffle(candidates)
-        chosen += candidates if kind == "barrier" else candidates[:per_kind]
+        chosen += candidates if kind == "barrier" else candidates[: max(4, len(candidates) // 10)]
     return chosen
 
 
