@@ -24,9 +24,8 @@ def spin(flag_ptr):
 
 
 @triton.jit
-def load_nowhere(out_ptr, address):
-    pointer = tl.cast(address, tl.pointer_type(tl.float32))
-    tl.store(out_ptr, tl.load(pointer).to(out_ptr.dtype.element_ty))
+def store_nowhere(address):
+    tl.store(tl.cast(address.to(tl.int64), tl.pointer_type(tl.float32)), 1.0)
 
 
 @register("writes_outside")
@@ -46,6 +45,6 @@ def loops(q, k_cache, v_cache, **arguments):
 
 @register("faults")
 def faults(q, k_cache, v_cache, **arguments):
-    """Reads an address that is not mapped."""
-    load_nowhere[(1,)](arguments["out"], 1 << 40)
+    """Writes to an address that is never mapped."""
+    store_nowhere[(1,)](16)
     return _attend(q, k_cache, v_cache, arguments)
