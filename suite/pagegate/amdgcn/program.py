@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from .decode import Instruction, decode
 from .errors import AssemblyError
+from .farjump import resolve
+from .operands import parse_operand
 from .text import Line, Listing, read_listing
 from .waits import SCALAR_SHIFT
 
 TARGETS = ("gfx942", "gfx950")
-_ENDS = ("s_endpgm", "s_barrier")
+_ENDS = ("s_endpgm", "s_barrier", "s_setpc_b64")
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Block:
     """Straight-line code. `first`: the index of its first line; `ending`: how it ends.
 
     ending: "" (falls through), "s_barrier", "s_endpgm" or a branch's mnemonic. target: the block that a
-    branch goes to; -1 without one.
+    branch goes to, or the register with the address of a far jump; -1 without either.
     """
 
     first: int
@@ -70,10 +72,13 @@ def load(text: str, target: str, local_bytes: int = 0) -> Program:
         ending, goal = "", -1
         if _ends_block(lines[-1]):
             ending = lines[-1].mnemonic
-            if ending not in _ENDS:
+            if ending == "s_setpc_b64":
+                goal = _register(lines[-1])
+            elif ending not in _ENDS:
                 goal = block_of[_goal(listing, lines[-1])]
             lines = lines[:-1]
-        code = tuple(decode(line, target) for line in lines)
+        resolved = (resolve(line, start + at, listing.labels) for at, line in enumerate(lines))
+        code = tuple(decode(line, target) for line in resolved)
         blocks.append(Block(start, code, ending, goal))
     size = max(local_bytes, listing.descriptor.get("group_segment_fixed_size", 0))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -88,6 +93,14 @@ def _starts(listing: Listing) -> list[int]:
 
 def _ends_block(line: Line) -> bool:
     return line.mnemonic in _ENDS or line.mnemonic.startswith(("s_branch", "s_cbranch_"))
+
+
+def _register(line: Line) -> int:
+    """The scalar register pair that holds a far jump's address."""
+    operand = parse_operand(line.arguments)
+    if operand is None or operand.kind != "s" or operand.count != 2:
+        raise AssemblyError(f"{line}: required a pair of scalar registers, found {line.arguments!r}")
+    return operand.index
 
 
 def _goal(listing: Listing, line: Line) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .farjump import index_of
 from .machine import Array, Machine
 from .operands import EXEC, VCC
 from .program import Block, Program
@@ -31,7 +32,7 @@ def run_batch(m: Machine, program: Program, executed: Array) -> None:
         block = program.blocks[number]
         executed[number] += int(active.sum())
         _run_block(m, block)
-        _leave(m, block, number, position, state, active)
+        _leave(m, program, number, position, state, active)
         if block.ending in ("s_barrier", "s_endpgm"):
             _release(m, state, per_group)
     m.findings.add("did not end", f"after {LIMIT} blocks", program.blocks[int(position.min())].first)
@@ -49,17 +50,33 @@ def _run_block(m: Machine, block: Block) -> None:
     findings.current = at
 
 
-def _leave(m: Machine, block: Block, number: int, position: Array, state: Array, active: Array) -> None:
+def _leave(m: Machine, program: Program, number: int, position: Array, state: Array, active: Array) -> None:
     """Move the active waves on."""
+    block = program.blocks[number]
     if block.ending == "s_endpgm":
         state[active] = _ENDED
         m.waits.drain(active)
+        return
+    if block.ending == "s_setpc_b64":
+        _jump(m, program, block, position, state, active)
         return
     position[active] = number + 1
     if block.ending == "s_barrier":
         state[active] = _WAITING
     elif block.ending:
         position[active & _taken(m, block.ending)] = block.target
+
+
+def _jump(m: Machine, program: Program, block: Block, position: Array, state: Array, active: Array) -> None:
+    """Each active wave goes to the block at its own address; one without a block there is ended."""
+    starts = {block.first: number for number, block in enumerate(program.blocks)}
+    for wave in np.flatnonzero(active):
+        goal = index_of(int(m.scalar64[wave, block.target // 2]))
+        if goal in starts:
+            position[wave] = starts[goal]
+        else:
+            m.findings.add("jump out of the code", f"to line index {goal}")
+            state[wave] = _ENDED
 
 
 def _taken(m: Machine, mnemonic: str) -> Array:
