@@ -51,6 +51,7 @@ def test_coverage(target: str, kernel: str) -> None:
     assert best.share >= 0.9, "never executed:\n" + "\n".join(map(str, best.missed[:40]))
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_targets_differ_in_float8() -> None:
     """A launch that takes OCP bytes for the target's own format is right on gfx950 only."""
     from paged_kernels import paged_attention
@@ -74,7 +75,6 @@ def test_processes_agree(target: str) -> None:
 
     results = []
     for processes in (1, 2):
-        a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half()
         torch.manual_seed(0)
         a, b = torch.randn(32, 64).half(), torch.randn(64, 32).half()
         c = torch.full((32, 32), float("nan"))

@@ -66,9 +66,8 @@ def test_product_of_the_targets_own_float8(target: str, which: int, side: int) -
     run_product(target, FLOAT8[target][which], (64, 64, 128), 4, side)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_wide_instructions_are_reached_on_gfx950() -> None:
-    if triton.knobs.runtime.interpret:
-        pytest.skip("Triton runs in interpreter mode: kernels cannot be compiled")
     ran = run_product("gfx950", torch.float16, (64, 64, 256), 4, 16)
     assert "v_mfma_f32_16x16x32_f16" in ran
     assert "ds_read_b64_tr_b16" in ran
