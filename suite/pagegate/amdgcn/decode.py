@@ -28,6 +28,7 @@ from .instructions import SCALAR, SPECIAL, VECTOR
 from .instructions.lanes import dpp_control, sdwa_change, sdwa_merge
 from .machine import Machine
 from .operands import VCC, Operand, Parsed, parse
+from .packed import caller, decode_packed
 from .rules import Rule
 from .text import Line
 
@@ -110,7 +111,7 @@ def _decode_scalar(parsed: Parsed, rule: Rule) -> Step:
             fetches.append(scalar_source(parsed, parsed.operands[0], kind.partition(":")[2]))
         else:
             fetches.append(scalar_source(parsed, left.pop(0), kind))
-    call = _caller(function, fetches)
+    call = caller(function, fetches)
     if not puts:
         return lambda m: m.put_scc(call(m))
     put = puts[0]
@@ -139,7 +140,7 @@ def _decode_vector(parsed: Parsed, rule: Rule, form: str) -> Step:
     targets = parsed.operands[: len(rule.results)]
     operands = parsed.operands[len(rule.results) :]
     if rule.packed:
-        return _decode_packed(parsed, rule, targets[0], operands)
+        return decode_packed(parsed, rule, targets[0], operands)
     changes = _changes(parsed, rule, form, len(operands))
     raw, wrap = dpp_control(parsed, operands[0]) if form == "_dpp" else (None, None)
     puts = _results(parsed, rule, targets, form, len(operands))
@@ -154,7 +155,7 @@ def _decode_vector(parsed: Parsed, rule: Rule, form: str) -> Step:
             shuffled = raw if position == 0 else None
             fetches.append(vector_source(parsed, operands[position], kind, changes[position], shuffled))
     constants = [parsed.take_number(name) for name in rule.extra]
-    call = _caller(rule.function, fetches, constants)
+    call = caller(rule.function, fetches, constants)
     step = _finish(parsed, rule, call, puts)
     return step if wrap is None else wrap(step)
 
@@ -167,23 +168,6 @@ def _position(fetches: list[Fetch], rule: Rule) -> int:
 def _need_operands(parsed: Parsed, count: int) -> None:
     if len(parsed.operands) != count:
         raise AssemblyError(f"{parsed.line}: required {count} operands, found {len(parsed.operands)}")
-
-
-def _caller(function: Any, fetches: list[Fetch], constants: list[int] | None = None) -> Fetch:
-    """function(*fetched, *constants), without a loop for the usual counts."""
-    if constants:
-        fixed = tuple(constants)
-        return lambda m: function(*[fetch(m) for fetch in fetches], *fixed)
-    if len(fetches) == 1:
-        (a,) = fetches
-        return lambda m: function(a(m))
-    if len(fetches) == 2:
-        a, b = fetches
-        return lambda m: function(a(m), b(m))
-    if len(fetches) == 3:
-        a, b, c = fetches
-        return lambda m: function(a(m), b(m), c(m))
-    return lambda m: function(*[fetch(m) for fetch in fetches])
 
 
 def _finish(parsed: Parsed, rule: Rule, call: Fetch, puts: list[Put]) -> Step:
@@ -250,59 +234,3 @@ def _results(parsed: Parsed, rule: Rule, targets: list[Operand], form: str, coun
         if select != "DWORD":
             puts[0] = sdwa_merge(targets[0].index, select, unused, parsed)
     return puts
-
-
-def _decode_packed(parsed: Parsed, rule: Rule, target: Operand, operands: list[Operand]) -> Step:
-    """VOP3P: the function on the low and on the high halves, each half of each source selectable."""
-    count = len(operands)
-    low = parsed.take_flags("op_sel", count, 0)
-    high = parsed.take_flags("op_sel_hi", count, 1)
-    negate = (parsed.take_flags("neg_lo", count, 0), parsed.take_flags("neg_hi", count, 0))
-    wide = WIDTHS[rule.sources[0]] == 32
-    halves = [
-        _caller(
-            rule.function,
-            [
-                _half(parsed, operand, kind, half[i], bool(negate[number][i]), wide)
-                for i, (operand, kind) in enumerate(zip(operands, rule.sources, strict=True))
-            ],
-        )
-        for number, half in enumerate((low, high))
-    ]
-    if parsed.take("clamp"):
-        raise AssemblyError(f"{parsed.line}: clamp on packed instructions is not modelled")
-    first, second = halves
-    index = target.index
-    if wide:
-
-        def step(m: Machine) -> None:
-            a, b = first(m), second(m)
-            m.put_vector(index, a.view(np.uint32))
-            m.put_vector(index + 1, b.view(np.uint32))
-
-        return step
-
-    def step16(m: Machine) -> None:
-        bottom = first(m).view(np.uint16).astype(np.uint32)
-        m.put_vector(index, bottom | (second(m).view(np.uint16).astype(np.uint32) << np.uint32(16)))
-
-    return step16
-
-
-def _half(parsed: Parsed, operand: Operand, kind: str, half: int, negate: bool, wide: bool) -> Fetch:
-    flip = operand.negate ^ negate
-    if not wide:
-        shifted: Change | None = (lambda bits: bits >> np.uint32(16)) if half else None
-        # a whole-number constant has no upper half; a float constant stands in both
-        chosen = Operand(operand.kind, operand.index, 1, operand.text, flip, operand.absolute)
-        if operand.kind == "c" and "." in operand.text:
-            shifted = None
-        return vector_source(parsed, chosen, kind, shifted)
-    if operand.kind == "c":
-        if half and operand.text != "0":
-            raise AssemblyError(f"{parsed.line}: the upper half of constant {operand.text} is not modelled")
-        return vector_source(parsed, Operand("c", text=operand.text, negate=flip), kind)
-    if operand.kind not in "vs" or operand.count != 2:
-        raise AssemblyError(f"{parsed.line}: required a pair of registers, found {operand.text!r}")
-    chosen = Operand(operand.kind, operand.index + half, 1, operand.text, flip, operand.absolute)
-    return vector_source(parsed, chosen, kind)
