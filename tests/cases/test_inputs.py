@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pagegate.cases.content import make_content, plant_forbidden
 from pagegate.cases.draws import Draws
-from pagegate.cases.inputs import GUARD, Placement, dead_value, place
+from pagegate.cases.inputs import GUARD, Placement, dead_value, place, token_buffer
 from pagegate.cases.notation import parse_case
 from pagegate.cases.strategies import SMALL, cases
 
@@ -99,9 +99,22 @@ def test_layouts(layout, strides):
     assert shared == (layout == "interleaved")
 
 
+def test_keys_and_values_may_have_strides_of_their_own():
+    content, inputs = placed("q1s40 h4/2 d32 layout=mixed")
+    assert (inputs.k_cache.stride(), inputs.v_cache.stride()) == ((1024, 64, 32, 1), (1024, 32, 512, 1))
+    page = int(inputs.block_table[0, 1])
+    assert torch.equal(inputs.v_cache[page, 3], content.values[19])
+
+
 def test_token_layouts():
     _, fused = placed("q3s40 h4/2 d32 tokens=fused")
     assert fused.q.stride() == (4 * 32 + 2 * 2 * 32, 32, 1)
+    # the output never shares a stride with the queries
+    spec = parse_case("q3s40 h4/2 d32 tokens=fused").spec
+    view, _ = token_buffer(spec, torch.float32, CPU, "nan", output=True)
+    assert not set(view.stride()[:2]) & set(fused.q.stride()[:2])
+    _, transposed = placed("q3s40 h4/2 d32 tokens=transposed")
+    assert transposed.q.stride() == (32, 3 * 32, 1)
     _, far = placed("q3s40 h4/2 d32 tokens=far")
     assert far.q.stride(0) * 2 >= 1 << 31
 

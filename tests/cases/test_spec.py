@@ -101,6 +101,11 @@ def test_batches():
         ('{"format": 1, "spec": 3}', "an object under spec"),
         ('{"format": 1, "spec": {"head_dim": 32}}', "required"),
         (
+            '{"format": 1, "spec": {"query_lens": [1], "seq_lens": [1], "num_query_heads": 1, '
+            '"num_kv_heads": 1, "head_dim": 32.5}}',
+            "head_dim: required int, found 32.5",
+        ),
+        (
             '{"format": 1, "spec": {"query_lens": [1], "seq_lens": [1], "num_query_heads": "a", '
             '"num_kv_heads": 1, "head_dim": 32}}',
             "required",

@@ -28,7 +28,7 @@ def code_and_words(capsys, *words):
 
 NEWER = GOOD | {"format": 99}
 BAD = {
-    "unknown kernel": (["check", "--kernel", "fastest"], "one of naive, unified; found 'fastest'"),
+    "unknown kernel": (["check", "--kernel", "fastest"], "torch_sdpa; found 'fastest'"),
     "unknown workload": (["check", "-k", "nothing_like_it"], "matches a workload"),
     "no expression": (["check", "-k", "dec ++"], "required words joined by and, or, not"),
     "no such dtype": (["check", "--case", "q1 h1/1 d32 fp7"], "found 'fp7'"),
@@ -38,6 +38,16 @@ BAD = {
     "fuzz kernel": (["fuzz", "--kernel", "fastest"], "found 'fastest'"),
     "fuzz examples": (["fuzz", "--examples", "0"], "--examples: required more than 0, found 0"),
     "fuzz minutes": (["fuzz", "--minutes", "-1"], "--minutes: required more than 0, found -1"),
+    "minutes that are no number": (["fuzz", "--minutes", "nan"], "required more than 0, found nan"),
+    "check workers": (["check", "--workers", "0"], "--workers: required more than 0, found 0"),
+    "check timeout": (["check", "--timeout", "-1"], "--timeout: required more than 0, found -1"),
+    "check relations": (["check", "--relations", "-1"], "--relations: required 0 or more"),
+    "replay timeout": (["replay", "--timeout", "0"], "--timeout: required more than 0"),
+    "a word twice": (["check", "--case", "q1 h1/1 d32 d64"], "each word once, found 'd64'"),
+    "a scale that is none": (["check", "--case", "q1 h1/1 d32 scale=nan"], "a finite number above 0"),
+    "a plugin that ends Python": (["check", "--plugin", "exits.py"], "found SystemExit"),
+    "a plugin without kernels": (["check", "--plugin", "idle.py"], "registers a kernel, found none"),
+    "a folder that cannot be written": (["list", "--json", "/proc/x.json"], "required"),
     "plugin file": (["fuzz", "--plugin", "none.py"], "found no file none.py"),
     "plugin module": (["check", "--plugin", "no_such_module"], "ModuleNotFoundError"),
     "replay nothing": (["replay"], "found neither"),
@@ -57,6 +67,8 @@ def test_bad_input_is_exit_code_2_with_words(what, capsys, tmp_path):
     write_json(tmp_path / "newer.json", NEWER)
     (tmp_path / "corrupt.json").write_text('{"format": 1, ')
     (tmp_path / "empty").mkdir()
+    (tmp_path / "exits.py").write_text("import sys; sys.exit(0)")
+    (tmp_path / "idle.py").write_text("import math")
     before = sorted(tmp_path.rglob("*"))
     words, expected = BAD[what]
     code, said = code_and_words(capsys, *words)
@@ -64,7 +76,8 @@ def test_bad_input_is_exit_code_2_with_words(what, capsys, tmp_path):
     assert expected in said
     assert "required" in said
     assert "Traceback" not in said
-    assert sorted(tmp_path.rglob("*")) == before
+    after = [path for path in tmp_path.rglob("*") if "__pycache__" not in str(path)]
+    assert sorted(after) == before
 
 
 @pytest.mark.parametrize("command", ["doctor", "check", "fuzz", "replay", "mutants", "ci"])
@@ -143,11 +156,14 @@ def test_from_a_failure_to_its_replay(capsys, tmp_path):
 
 
 def test_what_is_unsupported_is_counted_not_hidden(capsys, tmp_path):
-    (tmp_path / "plugin.py").write_text(PLUGIN.replace('"sloppy"', '"narrow"'))
-    words = ["check", "-k", "window_one", "--plugin", "plugin.py", "--kernel", "narrow"]
+    (tmp_path / "plugin.py").write_text(PLUGIN.replace('"sloppy"', '"narrow"').replace("1.5", "1.0"))
+    chosen = ["--plugin", "plugin.py", "--kernel", "narrow"]
+    words = ["check", "-k", "window_one or head_dim_192", *chosen]
     code, said = code_and_words(capsys, *words)
     assert code == 0
     assert "UNSUPPORTED narrow in 1 cases: takes no sliding_window" in said
+    code, said = code_and_words(capsys, "check", "-k", "window_one", *chosen)
+    assert (code, "an empty check is no pass" in said) == (2, True)
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path):

@@ -15,6 +15,19 @@ CPU = torch.device("cpu")
 CASE = parse_case("q3s40_q1s33 h4/2 d32 pad=2")
 
 
+def returns(change, honest):
+    """A kernel without `out` that returns something made of the right result."""
+
+    def kernel(q, k_cache, v_cache, block_table, seq_lens, cu_seqlens_q, max_query_len):
+        out = honest(
+            q, k_cache, v_cache, block_table=block_table, seq_lens=seq_lens, cu_seqlens_q=cu_seqlens_q,
+            max_query_len=max_query_len,
+        )  # fmt: skip
+        return change(out)
+
+    return kernel
+
+
 def status(kernel, line=None, relations=0):
     return check(kernel, parse_case(line) if line else CASE, CPU, relations)
 
@@ -30,12 +43,24 @@ def test_an_honest_kernel_passes(honest, kernel_of, dtype, profile, dead):
 
 
 def test_wrong_shape(honest, kernel_of):
-    assert status(kernel_of(lambda **a: honest(**a)[:, :1])).status == "WRONG_SHAPE"
-    assert status(kernel_of(lambda **a: None)).status == "WRONG_SHAPE"
+    assert status(kernel_of(returns(lambda out: out[:, :1], honest))).status == "WRONG_SHAPE"
+    assert status(kernel_of(returns(lambda out: None, honest))).status == "WRONG_SHAPE"
+    assert status(kernel_of(returns(lambda out: (out, out[:, 0]), honest))).status == "WRONG_SHAPE"
+
+
+def test_lse_that_is_promised_must_come(honest, kernel_of):
+    def promises(q, k_cache, v_cache, block_table, seq_lens, cu_seqlens_q, max_query_len, out, return_lse):
+        return honest(
+            q, k_cache, v_cache, block_table=block_table, seq_lens=seq_lens, cu_seqlens_q=cu_seqlens_q,
+            max_query_len=max_query_len, out=out,
+        )  # fmt: skip
+
+    result = status(kernel_of(promises))
+    assert (result.status, "lse: required" in result.reason) == ("WRONG_SHAPE", True)
 
 
 def test_wrong_dtype(honest, kernel_of):
-    result = status(kernel_of(lambda **a: honest(**a).float()))
+    result = status(kernel_of(returns(lambda out: out.float(), honest)))
     assert (result.status, "float32" in result.reason) == ("WRONG_DTYPE", True)
 
 
@@ -48,7 +73,20 @@ def test_unwritten(honest, kernel_of):
 
     result = status(kernel_of(skips_a_head))
     assert result.status == "UNWRITTEN"
-    assert "token 1, head 2" in result.reason
+    assert "token 1 of the batch, head 2" in result.reason
+
+
+def test_what_counts_is_what_a_caller_who_passes_out_gets(honest, kernel_of):
+    def forgets_out(out, **rest):
+        out.fill_(7.0)
+        return honest(out=None, **rest)
+
+    def returns_nothing(out, **rest):
+        honest(out=out, **rest)
+
+    assert status(kernel_of(forgets_out), "q3s40_q1s33 h4/2 d32").status == "OUT_OF_BUDGET"
+    assert status(kernel_of(lambda **a: honest(**{**a, "out": None}))).status == "UNWRITTEN"
+    assert status(kernel_of(returns_nothing)).status == "PASSED"
 
 
 @pytest.mark.parametrize("where", ["before", "after", "padding", "gap"])
@@ -60,7 +98,7 @@ def test_wrote_outside_the_output(honest, kernel_of, where):
             "before": first - 1,
             "after": first + out.shape[0] * out.stride(0) + 5,
             "padding": first + (out.shape[0] - 1) * out.stride(0),
-            "gap": first + out.shape[1] * out.stride(1),
+            "gap": first + out.shape[2],
         }[where]
         torch.as_strided(out, (1,), (1,), index).fill_(1.0)
         return out
@@ -123,10 +161,10 @@ def test_non_finite_and_out_of_budget_name_the_place(honest, kernel_of):
 
 
 def test_scratch_from_torch_empty_is_poisoned(honest, kernel_of):
-    def trusts_scratch(q, **rest):
-        return honest(q=q, **rest) + torch.empty(1, dtype=q.dtype).clamp(0, 0)
+    def trust(out):
+        return out + torch.empty(1, dtype=out.dtype).clamp(0, 0)
 
-    assert status(kernel_of(trusts_scratch)).status == "NON_FINITE"
+    assert status(kernel_of(returns(trust, honest))).status == "NON_FINITE"
 
 
 def test_a_dropped_page_of_a_long_context_is_seen_where_a_fixed_tolerance_is_blind(honest, kernel_of):

@@ -8,7 +8,7 @@ import pytest
 
 from pagegate.cases.notation import parse_case
 from pagegate.errors import UsageError
-from pagegate.oracle.batch import check_all, count_unsupported
+from pagegate.oracle.batch import check_all, count_unsupported, never_checked
 from pagegate.oracle.isolation import Setup, Worker
 from pagegate.oracle.memory import MemoryGate, footprint
 
@@ -58,7 +58,8 @@ def test_fingerprints_tell_outputs_apart():
 def test_check_all_keeps_order_and_counts_what_is_unsupported():
     cases = [CASE, parse_case("q1s20 h1/1 d32 window=3"), parse_case("q2s9 h2/1 d32")]
     setup = Setup("cpu", plugins=(PLUGIN,))
-    results = check_all(cases, ["unified", "off_at_window", "not_today"], setup, workers=2, max_relations=0)
+    jobs = [(case, ["unified", "off_at_window", "not_today"]) for case in cases]
+    results = check_all(jobs, setup, workers=2, max_relations=0)
     assert [[r.status for r in row] for row in results] == [
         ["PASSED", "PASSED", "UNSUPPORTED"],
         ["PASSED", "OUT_OF_BUDGET", "UNSUPPORTED"],
@@ -66,6 +67,7 @@ def test_check_all_keeps_order_and_counts_what_is_unsupported():
     ]
     flat = [r for row in results for r in row]
     assert count_unsupported(flat) == {("not_today", "not today"): 3}
+    assert never_checked(flat) == ["not_today"]
 
 
 def test_the_memory_gate_counts_and_lets_giants_in_alone():

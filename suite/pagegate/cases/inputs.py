@@ -95,9 +95,9 @@ def place(content: Content, placement: Placement) -> Inputs:
 
 
 def token_buffer(
-    spec: AttentionSpec, dtype: torch.dtype, device: torch.device, fill: str
+    spec: AttentionSpec, dtype: torch.dtype, device: torch.device, fill: str, *, output: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A buffer for queries or outputs in the spec's token layout, filled with `fill`, and its storage.
+    """A buffer for queries (or the output) in the spec's token layout, filled with `fill`, and its storage.
 
     The view is [num_tokens + pad_tokens, num_query_heads, head_dim]. A far layout's storage is only
     touched where rows lie, so the returned storage is the view itself.
@@ -111,11 +111,17 @@ def token_buffer(
         view = flat.as_strided((rows, heads, dim), (stride, dim, 1))
         fill_dead(view, fill)
         return view, view
-    stride = width + 2 * spec.num_kv_heads * dim if spec.token_layout == "fused" else width
-    flat = torch.empty(2 * GUARD + rows * stride, dtype=dtype, device=device)
+    # queries and output never share a stride that could be taken for the other's
+    strides = (width, dim)
+    if spec.token_layout == "fused":
+        gap = 8
+        strides = (heads * (dim + gap), dim + gap) if output else (width + 2 * spec.num_kv_heads * dim, dim)
+    elif spec.token_layout == "transposed" and not output:
+        strides = (dim, max(rows, 1) * dim)
+    span = (rows - 1) * strides[0] + (heads - 1) * strides[1] + dim if rows else 0
+    flat = torch.empty(2 * GUARD + span, dtype=dtype, device=device)
     fill_dead(flat, fill)
-    view = flat.as_strided((rows, heads, dim), (stride, dim, 1), GUARD)
-    return view, flat
+    return flat.as_strided((rows, heads, dim), (*strides, 1), GUARD), flat
 
 
 def _aligned(elements: int) -> int:
@@ -194,7 +200,8 @@ def _caches(
         storages["kv_cache" if buffers == 1 else ("k_cache", "v_cache")[number]] = storage
         views.append(flat)
     strides = (page_stride, slot_stride, head_stride, 1)
+    v_strides = (page_stride, dim, size * dim, 1) if spec.layout == "mixed" else strides
     shape = (num_pages, size, heads, dim)
     k = views[0].as_strided(shape, strides, GUARD)
     v_offset = GUARD + heads * dim if buffers == 1 else GUARD
-    return k, views[-1].as_strided(shape, strides, v_offset), storages
+    return k, views[-1].as_strided(shape, v_strides, v_offset), storages

@@ -89,6 +89,7 @@ def parse_case(text: str) -> Case:
     values: dict[str, Any] = {"query_lens": query_lens, "seq_lens": seq_lens}
     of_case: dict[str, Any] = {}
     for word in words:
+        before = len(values) + len(of_case)
         key, _, value = word.partition("=")
         if match := re.fullmatch(r"h(\d+)/(\d+)", word):
             values["num_query_heads"], values["num_kv_heads"] = map(int, match.groups())
@@ -108,6 +109,8 @@ def parse_case(text: str) -> Case:
             raise SpecError(
                 f"spec: required words such as h32/8 d128 p16 bf16 or {' '.join(known)}; found {word!r}"
             )
+        if len(values) + len(of_case) == before:
+            raise SpecError(f"spec: required each word once, found {word!r} and another of its kind")
     missing = [w for w, n in (("h32/8", "num_query_heads"), ("d128", "head_dim")) if n not in values]
     if missing:
         raise SpecError(f"spec: required a batch, heads (h32/8) and a dimension (d128), found {text!r}")

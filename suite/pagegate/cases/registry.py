@@ -101,6 +101,7 @@ def _ours(rung: str) -> Callable[[], Callable[..., Any]]:
                 config = _our_config(rung, q, k_cache, arguments)
             return paged_attention(q, k_cache, v_cache, config=config, **arguments)
 
+        call.__signature__ = inspect.signature(paged_attention)  # type: ignore[attr-defined]
         return call
 
     return load
@@ -196,7 +197,7 @@ def find_kernel(name: str) -> Kernel:
 
 def load_plugin(plugin: str) -> None:
     """Import a Python file or module that registers kernels. Raises UsageError if that fails."""
-    path = Path(plugin)
+    path, before = Path(plugin), len(_KERNELS)
     identity = str(path.resolve()) if path.suffix == ".py" else plugin
     if identity in _LOADED:
         return
@@ -212,10 +213,12 @@ def load_plugin(plugin: str) -> None:
             spec.loader.exec_module(module)
         else:
             importlib.import_module(plugin)
-        _LOADED.add(identity)
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"plugin {plugin}: required a module that imports, found {type(error).__name__}: {error}"
         ) from error
+    if len(_KERNELS) == before:
+        raise UsageError(f"plugin {plugin}: required a module that registers a kernel, found none in it")
+    _LOADED.add(identity)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from dataclasses import asdict, dataclass, field, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from pagegate.errors import UsageError
 FORMAT_VERSION = 1
 DTYPES = ("bf16", "fp16", "fp32")
 KV_DTYPES = ("same", "fp8")
-LAYOUTS = ("nhd", "hnd", "interleaved")
-TOKEN_LAYOUTS = ("packed", "fused", "far")
+LAYOUTS = ("nhd", "hnd", "interleaved", "mixed")
+TOKEN_LAYOUTS = ("packed", "fused", "transposed", "far")
 PROFILES = ("randn", "needle", "forbidden", "extreme")
 DEAD_FILLS = ("nan", "inf", "large")
 
@@ -31,9 +33,11 @@ class AttentionSpec:
     kv_dtype: "same" as dtype, or "fp8" (the e4m3 variant of the device) with per-tensor scales.
     sliding_window: visible keys including oneself; None = off. logits_soft_cap: None = off. softmax_scale:
     None = 1 / sqrt(head_dim).
-    layout: of the caches: [page, slot, head, dim] ("nhd"), [page, head, slot, dim] ("hnd"), or K and V
-    interleaved in one buffer. token_layout: of queries and output: "packed", "fused" (a slice of a wider
-    row, as after a fused QKV projection) or "far" (offsets past 2^31 elements).
+    layout: of the caches: [page, slot, head, dim] ("nhd"), [page, head, slot, dim] ("hnd"), K and V
+    interleaved in one buffer, or "mixed": K as nhd, V as hnd. token_layout: of queries and output:
+    "packed", "fused" (queries a slice of a wider row, as after a fused QKV projection; the output's rows
+    and heads apart by other gaps), "transposed" (queries [head, token, dim]; output packed) or "far"
+    (offsets past 2^31 elements).
     shared_prefix: leading keys that all sequences share, in the same physical pages.
     table_slack: columns of the block table beyond the longest sequence. pad_tokens: rows after the last
     query. far_pages: the cache's page stride is so large that offsets pass 2^31 elements.
@@ -64,8 +68,7 @@ class AttentionSpec:
     pad_tokens: int = field(default=0, metadata={"word": "pad"})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "query_lens", tuple(self.query_lens))
-        object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
+        _refuse_wrong_types(self)
         for name, required, holds in _requirements(self):
             if not holds:
                 raise SpecError(f"{name}: required {required}, found {getattr(self, name)!r}")
@@ -99,6 +102,12 @@ class AttentionSpec:
     def is_far(self) -> bool:
         """Whether tensors span gigabytes of address space."""
         return self.far_pages or self.token_layout == "far"
+
+    def locate(self, row: int) -> tuple[int, int]:
+        """The sequence, and the query in it, of a row of the batch."""
+        starts = [0, *accumulate(self.query_lens)]
+        sequence = bisect_right(starts, row) - 1
+        return sequence, row - starts[sequence]
 
     def visible(self, seq: int, query: int) -> range:
         """The keys that a query of a sequence sees, before features that hide single keys."""
@@ -138,13 +147,38 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def _finite_positive(value: float | None) -> bool:
+    return value is None or 0 < value < float("inf")
+
+
+def _refuse_wrong_types(values: Any) -> None:
+    """Field by field, by the annotation. Raises SpecError."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "int": (int,),
+        "float": (float, int),
+        "str": (str,),
+        "bool": (bool,),
+    }
+    for f in fields(values):
+        value, annotation = getattr(values, f.name), str(f.type)
+        if annotation == "tuple[int, ...]":
+            right = isinstance(value, tuple) and all(type(n) is int for n in value)
+        elif annotation not in kinds and annotation.split(" ")[0] not in kinds:
+            continue
+        else:
+            wanted = kinds[annotation.split(" ")[0]]
+            right = type(value) in wanted or (value is None and "None" in annotation)
+        if not right:
+            raise SpecError(f"{f.name}: required {annotation}, found {value!r}")
+
+
 def _requirements(s: AttentionSpec) -> list[tuple[str, str, bool]]:
     lengths = (*s.query_lens, *s.seq_lens)
     heads = s.num_kv_heads >= 1 and s.num_query_heads >= 1
     divides = heads and s.num_query_heads % s.num_kv_heads == 0
     shortest = min(s.seq_lens, default=0)
     return [
-        ("query_lens", "whole numbers of 0 or more", all(isinstance(n, int) and n >= 0 for n in lengths)),
+        ("query_lens", "lengths from 0 to 2^31 - 1", all(0 <= n < 1 << 31 for n in lengths)),
         ("seq_lens", f"one per query length ({len(s.query_lens)})", len(s.seq_lens) == len(s.query_lens)),
         ("num_kv_heads", "at least 1, and as many query heads", heads),
         ("num_query_heads", f"a multiple of {s.num_kv_heads} KV heads", divides),
@@ -152,8 +186,9 @@ def _requirements(s: AttentionSpec) -> list[tuple[str, str, bool]]:
         ("page_size", "a multiple of 8 of at least 8", s.page_size >= 8 and s.page_size % 8 == 0),
         ("dtype", f"one of {', '.join(DTYPES)}", s.dtype in DTYPES),
         ("kv_dtype", f"one of {', '.join(KV_DTYPES)}", s.kv_dtype in KV_DTYPES),
+        ("softmax_scale", "a finite number above 0, or None", _finite_positive(s.softmax_scale)),
         ("sliding_window", "at least 1, or None", s.sliding_window is None or s.sliding_window >= 1),
-        ("logits_soft_cap", "above 0, or None", s.logits_soft_cap is None or s.logits_soft_cap > 0),
+        ("logits_soft_cap", "a finite number above 0, or None", _finite_positive(s.logits_soft_cap)),
         ("layout", f"one of {', '.join(LAYOUTS)}", s.layout in LAYOUTS),
         ("token_layout", f"one of {', '.join(TOKEN_LAYOUTS)}", s.token_layout in TOKEN_LAYOUTS),
         ("shared_prefix", "at most the shortest sequence", 0 <= s.shared_prefix <= shortest),
@@ -172,6 +207,7 @@ class Case:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _refuse_wrong_types(self)
         for name, choices in (("profile", PROFILES), ("dead", DEAD_FILLS)):
             if getattr(self, name) not in choices:
                 raise SpecError(
@@ -217,6 +253,8 @@ class Case:
             return Case(spec, **{k: data[k] for k in ("profile", "dead", "seed") if k in data})
         except TypeError as error:
             raise SpecError(f"{where}: required the fields of a spec, found otherwise: {error}") from error
+        except SpecError as error:
+            raise SpecError(f"{where}: {error}") from error
 
 
 def _refuse_unknown(where: str, data: dict[str, Any], known: set[str]) -> None:

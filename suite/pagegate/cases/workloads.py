@@ -91,6 +91,8 @@ page_528             q2s600 h1/1 d32 p528 profile=needle                     | h
 layout_hnd           q3s50_q1s20 h4/2 d32 layout=hnd                         | [page, head, slot, dim]
 layout_interleaved   q3s50_q1s20 h4/2 d32 layout=interleaved                 | K and V in one buffer
 split_fused          q1s300_q1s2 h2/1 d32 tokens=fused                       | the reduction writes into fused rows
+layout_mixed         q3s50_q1s20 h4/2 d32 layout=mixed                       | K and V with strides of their own
+tokens_transposed    q3s50_q1s20 h4/2 d32 tokens=transposed                  | queries with heads outermost
 tokens_fused         q3s50_q1s20 h4/2 d32 tokens=fused pad=4                 | queries and output are slices of wider rows
 shared_prefix        4q2s70 h2/1 d32 prefix=50                               | pages shared by all sequences
 far_pages            q3s50_q1s20 h2/1 d32 far_pages                          | cache offsets past 2^31 elements
@@ -188,13 +190,16 @@ def workloads() -> tuple[Workload, ...]:
 
 
 def find_workloads(tier: str | None = None, expression: str | None = None) -> tuple[Workload, ...]:
-    """The rows of a tier whose names match an expression as in `pytest -k`.
+    """The rows of a tier whose names match an expression as in `pytest -k`; a whole name matches itself alone.
 
     Raises UsageError when nothing matches.
     """
     if tier is not None and tier not in TIERS:
         raise UsageError(f"tier: required one of {', '.join(TIERS)}; found {tier!r}")
     rows = [row for row in workloads() if tier is None or row.tier == tier]
+    exact = tuple(row for row in rows if row.name == expression)
+    if exact:
+        return exact  # a whole name means that workload, though it is part of other names
     found = tuple(row for row in rows if expression is None or matches(expression, row.name))
     if not found:
         names = ", ".join(row.name for row in rows[:6])

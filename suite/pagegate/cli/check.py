@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import time
 
 from pagegate.cases.notation import format_case, parse_case
 from pagegate.cases.spec import Case
 from pagegate.cases.workloads import TIERS, find_workloads
+from pagegate.errors import UsageError
 
 from . import PASSED, WRONG, common
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", metavar="EXPR", dest="expression", help="workloads by name, as in pytest -k")
-    parser.add_argument("--tier", choices=TIERS, help="small without a GPU, pr with one")
+    parser.add_argument("--tier", choices=TIERS, help="small without a GPU; with one pr, or all with -k")
     parser.add_argument("--case", metavar="LINE", action="append", help="a case instead of workloads")
     parser.add_argument("--relations", type=int, metavar="N", help="bit-for-bit relations per case (all)")
     parser.add_argument("--workers", type=int, help="worker processes")
@@ -28,19 +28,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _named_cases(options: argparse.Namespace, device: common.Device) -> dict[str, Case]:
     if options.case:
         return {format_case(case): case for case in map(parse_case, options.case)}
-    tier = options.tier
-    if tier is None and options.expression is None:
-        tier = "pr" if device.kind == "cuda" else "small"
+    # without a GPU only the small tier ends soon
+    tier = options.tier or ("small" if device.kind == "cpu" else None if options.expression else "pr")
     return {row.name: row.case for row in find_workloads(tier, options.expression)}
 
 
 def run(options: argparse.Namespace) -> int:
+    common.refuse_not_positive(options, "workers", "timeout")
+    if options.relations is not None and options.relations < 0:
+        raise UsageError(f"--relations: required 0 or more, found {options.relations}")
     device = common.choose_device(options.device)
     kernels = common.choose_kernels(options)
     cases = _named_cases(options, device)
     common.refuse_unwritable(options.json)
     from pagegate.files import write_json
-    from pagegate.oracle.batch import check_all, count_unsupported
+    from pagegate.oracle.batch import check_all, count_unsupported, never_checked
     from pagegate.oracle.results import CheckResult
     from pagegate.report import terminal
 
@@ -56,13 +58,17 @@ def run(options: argparse.Namespace) -> int:
             bar.update(task, advance=1, note=names[index])
             if result.failed:
                 failed += 1
-                where = f"-k {names[index]}" if not options.case else f"--case {shlex.quote(names[index])}"
-                words = [where, "--kernel", result.kernel, *(f"--plugin {p}" for p in options.plugin)]
+                words = ["--case" if options.case else "-k", names[index], "--kernel", result.kernel]
+                words += common.plugin_words(options)
                 terminal.print_failure(out, result, common.command_line("check", *words))
 
         workers = options.workers or device.workers
         results = check_all(
-            list(cases.values()), [k.name for k in kernels], setup, workers, options.relations, on_result
+            [(case, [k.name for k in kernels]) for case in cases.values()],
+            setup,
+            workers,
+            options.relations,
+            on_result,
         )
     rows = []
     for number, kernel in enumerate(kernels):
@@ -77,4 +83,7 @@ def run(options: argparse.Namespace) -> int:
     terminal.print_unsupported(out, count_unsupported(flat))
     if options.json:
         write_json(options.json, {"device": device.name, "results": [r.to_json() for r in flat]})
-    return WRONG if failed else PASSED
+    if failed:
+        return WRONG
+    common.refuse_nothing_checked(never_checked(flat))
+    return PASSED

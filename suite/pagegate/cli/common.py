@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,11 +94,40 @@ def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float |
 
 def refuse_unwritable(path: Path | None) -> None:
     """Before the work, not after it: raises UsageError if no file can be written there."""
-    if path is not None and (not path.parent.is_dir() or path.is_dir()):
+    if path is None:
+        return
+    if not path.parent.is_dir() or path.is_dir():
         raise UsageError(
             f"{path}: required a file in a folder that exists, found none; make the folder first"
         )
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"{path}: required a folder that can be written, found {error.strerror}") from None
+
+
+def refuse_not_positive(options: argparse.Namespace, *names: str) -> None:
+    """Raises UsageError for options that are given and not above 0 (or not a number)."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name}: required more than 0, found {value}")
 
 
 def command_line(*words: str) -> str:
-    return " ".join(["pagegate", *words])
+    """A command to print, quoted for a shell."""
+    return shlex.join(["pagegate", *words])
+
+
+def plugin_words(options: argparse.Namespace) -> list[str]:
+    return [word for plugin in options.plugin for word in ("--plugin", plugin)]
+
+
+def refuse_nothing_checked(names: list[str]) -> None:
+    """Raises UsageError when a kernel supports none of the cases: an empty check is no pass."""
+    if names:
+        raise UsageError(
+            f"kernel: required at least one case that {', '.join(names)} supports, found none "
+            "(reasons above); an empty check is no pass"
+        )

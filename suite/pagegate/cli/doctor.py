@@ -62,11 +62,9 @@ def skipped(gpu: bool) -> list[tuple[str, str]]:
     if not gpu:
         rows += [
             ("compiled kernels", "no GPU: kernels run in Triton's interpreter, small cases only"),
-            ("bench, gate, history, bisect", "no GPU: nothing times the interpreter"),
+            ("bench", "no GPU: nothing times the interpreter"),
             ("graph_replay relation, tests/gpu", "no GPU"),
         ]
-    if _version("asv") == "not installed":
-        rows.append(("history", "asv is not installed: pip install 'pagegate[history]'"))
     return rows
 
 

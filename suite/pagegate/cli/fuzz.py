@@ -39,10 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _plan(options: argparse.Namespace, device: common.Device, kernels: tuple[str, ...]) -> FuzzPlan:
     from pagegate.oracle.fuzzing import FuzzPlan
 
-    for name in ("examples", "minutes", "workers", "relations"):
-        value = getattr(options, name)
-        if value is not None and value <= (0 if name != "relations" else -1):
-            raise UsageError(f"--{name}: required more than 0, found {value}")
+    common.refuse_not_positive(options, "examples", "minutes", "workers", "timeout")
+    if options.relations is not None and options.relations < 0:
+        raise UsageError(f"--relations: required 0 or more, found {options.relations}")
     examples = options.examples
     if examples is None and options.minutes is None:
         examples = 100
@@ -84,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         def on_failure(failure: Failure) -> None:
             """Saved and printed at once: a run that is cut short has lost nothing."""
             path = saving.save_failure(saving.FAILURES, failure.result, saving.versions(device.name))
-            words = ["replay", str(path), *(f"--plugin {p}" for p in options.plugin)]
+            words = ["replay", str(path), *common.plugin_words(options)]
             note = f"shrunk in {failure.steps} steps from {format_case(failure.found)}"
             if not failure.repeatable:
                 note += "; it did not fail every time"
@@ -93,9 +92,14 @@ def run(options: argparse.Namespace) -> int:
         setup = common.worker_setup(device, options, options.timeout)
         tally = fuzz(plan, setup, _ticker(out, draw), on_failure)
     _summary(out, plan, tally)
+    if tally.stalled:
+        out.print("the search found no more new cases in time and was ended early")
     if options.json:
         write_json(options.json, _as_json(plan, tally, device))
-    return WRONG if tally.failures else PASSED
+    if tally.failures:
+        return WRONG
+    common.refuse_nothing_checked([name for name in plan.kernels if not tally.checks[name]])
+    return PASSED
 
 
 def _ticker(out: Console, draw: Callable[[Tally], None]) -> Callable[[Tally], None]:

@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    common.refuse_not_positive(options, "workers")
     device = common.choose_device(options.device)
     common.refuse_unwritable(options.json)
     from pagegate.files import write_json

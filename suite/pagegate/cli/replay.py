@@ -23,8 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    common.refuse_not_positive(options, "workers", "timeout")
     if not options.paths and not CORPUS.is_dir():
-        raise UsageError(f"replay: required files or a folder {CORPUS} here, found neither")
+        raise UsageError(f"required files, or a folder {CORPUS} here; found neither")
     from pagegate.oracle.saving import load_saved
 
     saved = load_saved(options.paths or [CORPUS])
@@ -33,24 +34,26 @@ def run(options: argparse.Namespace) -> int:
     common.refuse_unwritable(options.json)
     from pagegate.cases.notation import format_case
     from pagegate.files import write_json
-    from pagegate.oracle.batch import check_all, count_unsupported
+    from pagegate.oracle.batch import check_all, count_unsupported, never_checked
     from pagegate.report import terminal
 
     out = terminal.console()
-    # one file asks for the kernel that it was saved for; several are for every kernel
     names = [kernel.name for kernel in kernels]
-    if len(saved) == 1 and saved[0].kernel and not options.kernel:
-        names = [find_kernel(saved[0].kernel).name]
-    out.print(f"replaying {len(saved)} cases with {', '.join(names)} on {device.name}")
+    # a failure is for the kernel that it was saved for, unless others are named
+    jobs = [
+        (e.case, [find_kernel(e.kernel).name] if e.kernel and not options.kernel else names) for e in saved
+    ]
+    used = sorted({name for _, mine in jobs for name in mine})
+    out.print(f"replaying {len(saved)} cases with {', '.join(used)} on {device.name}")
     setup = common.worker_setup(device, options, options.timeout)
-    cases = [entry.case for entry in saved]
-    results = check_all(cases, names, setup, options.workers or device.workers)
+    results = check_all(jobs, setup, options.workers or device.workers)
     flat = [result for row in results for result in row]
     for entry, row in zip(saved, results, strict=True):
         for result in row:
             if result.failed:
-                words = ["replay", str(entry.path), "--kernel", result.kernel]
-                terminal.print_failure(out, result, common.command_line(*words), entry.why)
+                words = ["replay", str(entry.path), "--kernel", result.kernel, *common.plugin_words(options)]
+                note = f"saved as: {entry.why}" if entry.why and entry.why != result.reason else ""
+                terminal.print_failure(out, result, common.command_line(*words), note)
             elif len(saved) == 1:
                 ratio = terminal.ratio_of(result) or "none"
                 out.print(f"{terminal.status(result.status)} {result.kernel}  {format_case(entry.case)}")
@@ -60,4 +63,7 @@ def run(options: argparse.Namespace) -> int:
     terminal.print_unsupported(out, count_unsupported(flat))
     if options.json:
         write_json(options.json, {"device": device.name, "results": [r.to_json() for r in flat]})
-    return WRONG if failed else PASSED
+    if failed:
+        return WRONG
+    common.refuse_nothing_checked(never_checked(flat))
+    return PASSED

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
 import torch
 
@@ -128,16 +126,14 @@ def _worst(
     ratio = (error / budget.clamp(min=1e-300)).nan_to_num(nan=torch.inf, posinf=torch.inf)
     flat = int(ratio.reshape(-1).argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat), ratio.shape)]
-    token, head = index[0], index[1]
-    starts = [0, *accumulate(spec.query_lens)]
-    sequence = bisect_right(starts, token) - 1
+    sequence, token = spec.locate(index[0])
     at = tuple(index)
     dim = index[2] if len(index) == 3 else None
     return Worst(
         quantity,
         sequence,
-        token - starts[sequence],
-        head,
+        token,
+        index[1],
         dim,
         float(found[at]),
         float(expected[at]),

@@ -28,6 +28,10 @@ from .memory import MemoryGate
 from .results import CheckResult
 
 _SHRINK_S = 90.0
+# how long all shards may draw without a new case
+_STALL_S = 20.0
+# a fresh seed every so often sees more than one long search
+_ROUND_EXAMPLES = 300
 # climbing towards high ratios takes half of a run: a short one had better see more kinds of cases
 _STEERED_EXAMPLES = 150
 
@@ -71,6 +75,7 @@ class Tally:
     failures: dict[tuple[str, str, str | None], Failure] = field(default_factory=dict)
     running: dict[int, tuple[str, Case, float]] = field(default_factory=dict)
     seconds: float = 0.0
+    stalled: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add_case(self, case: Case) -> None:
@@ -135,6 +140,7 @@ def fuzz(
             errors.append(error)
             stop.set()
 
+    idle_s = 0.0
     threads = [threading.Thread(target=shard, args=(number,), daemon=True) for number in range(plan.shards)]
     for thread in threads:
         thread.start()
@@ -143,10 +149,15 @@ def fuzz(
             time.sleep(0.1)
             tally.seconds = time.monotonic() - started
             tick(tally)
+            idle_s = 0.0 if tally.running else idle_s + 0.1
+            if idle_s > _STALL_S:
+                # Hypothesis is busy with itself, and cannot be interrupted from outside
+                tally.stalled = True
+                break
     finally:
         stop.set()
         for thread in threads:
-            thread.join(timeout=setup.timeout_s)
+            thread.join(timeout=0.0 if tally.stalled else setup.timeout_s)
     if errors:
         raise errors[0]
     return tally
@@ -198,7 +209,7 @@ class _Shard:
 
         @seeded(self.plan.seed * 1_000_003 + self.number * 1_009 + number)
         @settings(
-            max_examples=min(self._share(), 1_000_000),
+            max_examples=min(self._share(), _ROUND_EXAMPLES),
             deadline=None,
             database=DirectoryBasedExampleDatabase(database) if database else None,
             phases=phases,

@@ -81,7 +81,7 @@ def run_mutants(
 def _refuse_broken_kernels(names: set[str], setup: Setup, workers: int) -> None:
     """The control: a check that fails without a fault would kill every mutant."""
     rows = find_workloads("small")
-    results = check_all([row.case for row in rows], sorted(names), setup, workers, _RELATIONS)
+    results = check_all([(row.case, sorted(names)) for row in rows], setup, workers, _RELATIONS)
     broken = [(row, r) for row, of_row in zip(rows, results, strict=True) for r in of_row if r.failed]
     if broken:
         row, result = broken[0]

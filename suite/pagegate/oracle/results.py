@@ -42,7 +42,7 @@ class Worst:
         error = abs(self.found - self.expected)
         if error == 0:
             return 0.0
-        return error / self.budget if self.budget > 0 else float("inf")
+        return error / self.budget if self.budget > 0 and error == error else float("inf")
 
     def __str__(self) -> str:
         dim = "" if self.dim is None else f", dim {self.dim}"

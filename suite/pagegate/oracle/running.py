@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,7 +50,7 @@ def run(
 ) -> Run:
     """Run a kernel once. Raises DeviceLost when the GPU's context did not survive it."""
     sentinel = _SENTINELS[inputs.q.dtype]
-    buffer, storage = token_buffer(spec, inputs.q.dtype, inputs.q.device, "nan")
+    buffer, storage = token_buffer(spec, inputs.q.dtype, inputs.q.device, "nan", output=True)
     bits(storage).fill_(sentinel)
     before = {name: bits(tensor).clone() for name, tensor in _watched(inputs).items()} if guard_inputs else {}
     try:
@@ -60,8 +62,13 @@ def run(
     except Exception as error:
         if _is_device_error(error):
             raise DeviceLost(_first_lines(error)) from error
-        return Run("RAISED", f"{type(error).__name__}: {_first_lines(error)}")
+        return Run("RAISED", f"{type(error).__name__}: {_first_lines(error)}{_where(error)}")
     out, lse = returned if isinstance(returned, tuple) else (returned, None)
+    if kernel.takes("out"):
+        out = buffer  # what a caller who passes `out` gets
+    names = kernel.parameters()
+    if lse is None and names is not None and "return_lse" in names:
+        return Run("WRONG_SHAPE", "lse: required with return_lse=True, found none")
     wrong = _wrong_form(out, lse, inputs.q)
     if wrong is not None:
         return wrong
@@ -113,6 +120,12 @@ def _first_lines(error: Exception) -> str:
     return " ".join(lines[:3])[:400]
 
 
+def _where(error: Exception) -> str:
+    """The last place in the traceback, which is the kernel's own unless a library raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
 def _wrong_form(out: Any, lse: Any, q: torch.Tensor) -> Run | None:
     expected = [("out", out, tuple(q.shape), q.dtype)]
     if lse is not None:
@@ -142,15 +155,21 @@ def _guards(spec: AttentionSpec, storage: torch.Tensor, buffer: torch.Tensor, se
     if bool(untouched.any()):
         token, head, dim = untouched.nonzero()[0].tolist()
         count = int(untouched.sum())
-        return Run("UNWRITTEN", f"{count} elements, the first at token {token}, head {head}, dim {dim}")
+        where = f"the first at token {token} of the batch, head {head}, dim {dim}"
+        return Run("UNWRITTEN", f"{count} elements of out=, {where} (a kernel that takes out= must write it)")
     stray = bits(storage) != sentinel
     if storage is buffer:
         rows = stray
     else:
         rows = stray.as_strided(buffer.shape, buffer.stride(), buffer.storage_offset())
     rows[: spec.num_tokens] = False
+    if bool(rows.any()):
+        token, head, dim = rows.nonzero()[0].tolist()
+        past = f"{int(rows.sum())} elements in rows past the last query"
+        return Run("WROTE_OUTSIDE", f"{past}, the first at row {token}, head {head}, dim {dim}")
     if bool(stray.any()):
-        first = int(stray.reshape(-1).nonzero()[0])
-        where = "in rows past the last query" if bool(rows.any()) else "around the output"
-        return Run("WROTE_OUTSIDE", f"{int(stray.sum())} elements {where}, the first at {first}")
+        first = int(stray.reshape(-1).nonzero()[0]) - GUARD
+        return Run(
+            "WROTE_OUTSIDE", f"{int(stray.sum())} elements around the output, the first {first} from it"
+        )
     return None
