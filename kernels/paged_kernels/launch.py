@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
+import triton
 
 MAX_SPLITS = 64
 RUNGS = ("naive", "unified")
@@ -70,11 +71,31 @@ class LaunchConfig:
             raise ValueError(f"num_splits: required 1 to {MAX_SPLITS}, found {self.num_splits}")
 
 
-@lru_cache
+def driver_device() -> torch.device | None:
+    """Where Triton's active driver launches; None if there is none, as in interpreter mode."""
+    if triton.knobs.runtime.interpret:
+        return None
+    try:
+        device: torch.device = triton.runtime.driver.active.get_active_torch_device()
+    except (RuntimeError, AttributeError):
+        return None
+    return device
+
+
 def machine_of(device: torch.device) -> Machine:
-    """The processor behind a torch device; CPU tensors run in Triton's interpreter."""
-    if device.type == "cpu":
+    """The processor behind a torch device. CPU tensors run in Triton's interpreter, or on the target of a
+    driver that launches on the CPU."""
+    if device.type != "cpu":
+        return _gpu(device)
+    if driver_device() != device:
         return Machine("interpreter", 32)
+    driver = triton.runtime.driver.active
+    properties = driver.utils.get_device_properties(driver.get_current_device())
+    return Machine(driver.get_current_target().backend, properties["multiprocessor_count"])
+
+
+@lru_cache
+def _gpu(device: torch.device) -> Machine:
     backend = "hip" if torch.version.hip else "cuda"
     return Machine(backend, torch.cuda.get_device_properties(device).multi_processor_count)
 
@@ -93,7 +114,7 @@ def choose_config(problem: Problem, machine: Machine, rung: str = "unified") -> 
         tile=tile,
         num_splits=_num_splits(problem, machine, block_m, tile),
         num_warps=2 if block_m == 16 else 4 if block_m <= 64 else 8,
-        num_stages=3 if problem.head_dim * problem.element_size <= 256 else 2,
+        num_stages=_num_stages(problem, machine, tile),
     )
 
 
@@ -108,6 +129,13 @@ def _block_m(problem: Problem) -> int:
 def _power_of_two(rows: int) -> int:
     """The next one up."""
     return 1 << (rows - 1).bit_length()
+
+
+def _num_stages(problem: Problem, machine: Machine, tile: int) -> int:
+    """Tiles in flight; gfx942 has 64 KiB of LDS for the keys and values of all of them."""
+    stages = 3 if problem.head_dim * problem.element_size <= 256 else 2
+    stage_bytes = 2 * tile * _power_of_two(problem.head_dim) * problem.element_size
+    return 1 if machine.backend == "hip" and stages * stage_bytes > 60 << 10 else stages
 
 
 def _num_splits(problem: Problem, machine: Machine, block_m: int, tile: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 import triton
 
+from .launch import driver_device
+
 QUERY_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 
@@ -20,9 +22,9 @@ def check_device(q: torch.Tensor) -> None:
 
     Raises ValueError when the tensor's device and the way Triton was started do not go together.
     """
-    interpreted = triton.knobs.runtime.interpret
+    here = q.is_cuda or triton.knobs.runtime.interpret or driver_device() == q.device
     require(
-        q.is_cuda or interpreted,
+        here,
         "q",
         "a GPU tensor, or TRITON_INTERPRET=1 in the environment before paged_kernels is imported",
         f"a tensor on {q.device} and a compiled kernel",

@@ -9,6 +9,7 @@ from pagegate.cases.content import make_content
 from pagegate.cases.notation import parse_case
 from pagegate.oracle.checking import check, judge
 from pagegate.oracle.reference import reference
+from pagegate.oracle.results import Worst
 from pagegate.oracle.running import Run
 
 CPU = torch.device("cpu")
@@ -242,3 +243,10 @@ def test_the_reference_agrees_with_torch():
     mask = torch.ones(20, 50, dtype=torch.bool).tril(30)
     attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
     assert torch.allclose(reference(content).out, attended.transpose(0, 1), atol=1e-12)
+
+
+def test_infinities_that_agree_are_no_error():
+    worst = Worst("lse", 0, 0, 0, None, -torch.inf, -torch.inf, 1e-6)
+    assert worst.ratio == 0.0
+    assert replace(worst, found=float("nan")).ratio == float("inf")
+    assert replace(worst, found=0.0).ratio == float("inf")

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     common.refuse_not_positive(options, "workers", "timeout")
     if options.relations is not None and options.relations < 0:
         raise UsageError(f"--relations: required 0 or more, found {options.relations}")
-    device = common.choose_device(options.device)
+    device = common.choose_device(options.device, options.target)
     kernels = common.choose_kernels(options)
     cases = _named_cases(options, device)
     common.refuse_unwritable(options.json)

@@ -36,16 +36,22 @@ def _fuzz(device: common.Device) -> list[str] | str:
     return ["fuzz", *(["--minutes", "2"] if device.kind == "cuda" else ["--examples", "60"])]
 
 
+def _machine_code(device: common.Device) -> list[str] | str:
+    rows = "decode_tail or chunk or split_sinks or fp8 or window_prompt or mixed"
+    return ["check", "--target", "gfx942", "-k", rows, "--tier", "small", "--relations", "1"]
+
+
 GATES = (
     Gate("corpus", "do old failures stay away?", _corpus),
     Gate("check", "is the workload table right?", _check),
     Gate("fuzz", "are new cases right?", _fuzz),
+    Gate("gfx942", "is AMD's machine code right, interpreted?", _machine_code),
 )
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_kernels(parser)
-    common.add_device(parser)
+    common.add_device(parser, targets=False)
     common.add_json(parser)
 
 
@@ -59,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     out = terminal.console()
     chosen = ["--device", "gpu" if device.kind == "cuda" else "interpreter"]
     chosen += [word for kernel in kernels for word in ("--kernel", kernel.name)]
-    chosen += [word for plugin in options.plugin for word in ("--plugin", plugin)]
+    chosen += common.plugin_words(options)
     rows: list[list[str]] = []
     codes: list[int] = []
     data: list[dict[str, object]] = []
@@ -71,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
             continue
         out.rule(f"{gate.name}: {COMMANDS[words[0]]}")
         started = time.monotonic()
-        code = main([*words, *chosen])
+        code = main([*words, *(chosen if "--target" not in words else chosen[2:])])
         seconds = time.monotonic() - started
         codes.append(code)
         verdict = _VERDICTS.get(code, f"EXIT {code}")

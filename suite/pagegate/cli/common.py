@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pagegate.oracle.isolation import Setup
 
 
+TARGETS = ("gfx942", "gfx950")
+
+
 @dataclass(frozen=True)
 class Device:
     """Where kernels run. kind: "cuda" (CUDA or HIP) or "cpu" (Triton's interpreter); name: for people."""
@@ -24,6 +27,7 @@ class Device:
     kind: str
     name: str
     memory_bytes: int = 1 << 35
+    target: str | None = None
 
     @property
     def workers(self) -> int:
@@ -32,8 +36,11 @@ class Device:
         return max(1, min(cores, 14))
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
+def add_device(parser: argparse.ArgumentParser, *, targets: bool = True) -> None:
     parser.add_argument("--device", choices=("auto", "gpu", "interpreter"), default="auto")
+    if targets:
+        words = "compile for this GPU and interpret its machine code on the CPU"
+        parser.add_argument("--target", choices=TARGETS, help=words)
 
 
 def add_kernels(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +63,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here")
 
 
-def choose_device(wanted: str) -> Device:
+def choose_device(wanted: str, target: str | None = None) -> Device:
     """Chosen once, here. Without a GPU, kernels run in Triton's interpreter, which has to be said before
     anything imports them. Raises UsageError when a GPU is asked for and there is none."""
+    if target:
+        if wanted != "auto":
+            raise UsageError(f"--target: required without --device, found --device {wanted}")
+        return Device("cpu", f"{target} machine code, interpreted (not verified on hardware)", target=target)
     if wanted != "interpreter":
         import torch
 
@@ -89,7 +100,13 @@ def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float |
 
     default = 60.0 if device.kind == "cuda" else 600.0
     plugins = tuple(options.plugin)
-    return Setup(device.kind, plugins, timeout_s=timeout_s or default, memory_bytes=device.memory_bytes)
+    return Setup(
+        device.kind,
+        plugins,
+        timeout_s=timeout_s or default,
+        memory_bytes=device.memory_bytes,
+        target=device.target,
+    )
 
 
 def refuse_unwritable(path: Path | None) -> None:

@@ -15,7 +15,7 @@ _PACKAGES = ("torch", "triton", "numpy", "hypothesis", "pytest", "pytest-benchma
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    common.add_device(parser)
+    common.add_device(parser, targets=False)
     common.add_json(parser)
 
 

@@ -59,7 +59,7 @@ def _plan(options: argparse.Namespace, device: common.Device, kernels: tuple[str
 
 
 def run(options: argparse.Namespace) -> int:
-    device = common.choose_device(options.device)
+    device = common.choose_device(options.device, options.target)
     kernels = common.choose_kernels(options)
     common.refuse_unwritable(options.json)
     plan = _plan(options, device, tuple(kernel.name for kernel in kernels))

@@ -14,7 +14,7 @@ from . import PASSED, WRONG, common
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", metavar="EXPR", dest="expression", help="mutants by name, as in pytest -k")
     parser.add_argument("--workers", type=int, help="mutants at a time")
-    common.add_device(parser)
+    common.add_device(parser, targets=False)
     common.add_json(parser)
 
 

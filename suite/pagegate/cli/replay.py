@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from pagegate.oracle.saving import load_saved
 
     saved = load_saved(options.paths or [CORPUS])
-    device = common.choose_device(options.device)
+    device = common.choose_device(options.device, options.target)
     kernels = common.choose_kernels(options)
     common.refuse_unwritable(options.json)
     from pagegate.cases.notation import format_case

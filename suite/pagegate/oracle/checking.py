@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 
+from pagegate.amdgcn import Session
 from pagegate.cases.content import Content, make_content
 from pagegate.cases.inputs import Placement, place
 from pagegate.cases.registry import Kernel
@@ -60,6 +61,22 @@ def check(kernel: Kernel, case: Case, device: torch.device, max_relations: int |
         if how is None:
             held.append(relation.name)
     return _result(kernel, case, started, "PASSED", "", worst, relations=tuple(held))
+
+
+def check_machine_code(
+    session: Session, kernel: Kernel, case: Case, max_relations: int | None = None
+) -> CheckResult:
+    """Check a kernel while its AMD machine code is interpreted: races, accesses out of bounds and
+    registers used before their wait break the relation "machine_code"."""
+    session.outcomes.clear()
+    result = check(kernel, case, torch.device("cpu"), max_relations)
+    findings = session.report.findings
+    if findings and not result.failed:
+        reason = f"machine_code: {findings[0]}"
+        if len(findings) > 1:
+            reason += f" (and {len(findings) - 1} more)"
+        return replace(result, status="BROKE_PROPERTY", reason=reason, relation="machine_code")
+    return result
 
 
 def chosen_relations(kernel: Kernel, case: Case, count: int | None) -> tuple[Relation, ...]:

@@ -27,7 +27,8 @@ _START_S = 180.0
 class Setup:
     """How workers are started. device: "cpu" (Triton's interpreter) or "cuda"; kernels_root: a folder
     put first on their path, to run another copy of `paged_kernels`; timeout_s: for one request;
-    memory_bytes: what all workers together may take of the device; cache_dir: Triton's."""
+    memory_bytes: what all workers together may take of the device; cache_dir: Triton's;
+    target: an AMD GPU whose machine code is interpreted, on device "cpu"."""
 
     device: str
     plugins: tuple[str, ...] = ()
@@ -35,6 +36,7 @@ class Setup:
     timeout_s: float = 120.0
     memory_bytes: int = 1 << 36
     cache_dir: Path | None = None
+    target: str | None = None
 
 
 class WorkerLost(Exception):
@@ -141,6 +143,8 @@ class Worker:
 
     def _start(self) -> None:
         command = [sys.executable, "-P", "-m", "pagegate.oracle.worker", "--device", self.setup.device]
+        if self.setup.target:
+            command += ["--target", self.setup.target]
         for plugin in self.setup.plugins:
             command += ["--plugin", plugin]
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed by stop)
@@ -178,7 +182,8 @@ def worker_environment(setup: Setup) -> dict[str, str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
     environment.pop("TRITON_INTERPRET", None)
     if setup.device == "cpu":
-        environment["TRITON_INTERPRET"] = "1"
+        if not setup.target:
+            environment["TRITON_INTERPRET"] = "1"
         environment["OMP_NUM_THREADS"] = "1"
     if setup.cache_dir:
         environment["TRITON_CACHE_DIR"] = str(setup.cache_dir)

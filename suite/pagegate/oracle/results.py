@@ -39,9 +39,9 @@ class Worst:
 
     @property
     def ratio(self) -> float:
-        error = abs(self.found - self.expected)
-        if error == 0:
+        if self.found == self.expected:  # infinities too
             return 0.0
+        error = abs(self.found - self.expected)
         return error / self.budget if self.budget > 0 and error == error else float("inf")
 
     def __str__(self) -> str:

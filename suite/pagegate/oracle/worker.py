@@ -11,6 +11,8 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from pagegate.cases.registry import find_kernel, load_plugin
@@ -28,11 +30,15 @@ def _private_stdout() -> TextIO:
     return channel
 
 
-def _check(request: dict[str, Any], device: Any) -> dict[str, Any]:
-    from .checking import check
+def _check(request: dict[str, Any], device: Any, session: Any) -> dict[str, Any]:
+    from .checking import check, check_machine_code
 
     case = Case.from_json(request["case"])
-    result = check(find_kernel(request["kernel"]), case, device, request.get("max_relations"))
+    kernel = find_kernel(request["kernel"])
+    if session is None:
+        result = check(kernel, case, device, request.get("max_relations"))
+    else:
+        result = check_machine_code(session, kernel, case, request.get("max_relations"))
     if device.type == "cuda" and footprint(case.spec) > _LARGE_BYTES:
         import torch
 
@@ -40,7 +46,7 @@ def _check(request: dict[str, Any], device: Any) -> dict[str, Any]:
     return result.to_json()
 
 
-def _fingerprint(request: dict[str, Any], device: Any) -> dict[str, Any]:
+def _fingerprint(request: dict[str, Any], device: Any, session: Any) -> dict[str, Any]:
     """A hash of what a kernel returns for a case; None where it returns nothing usable."""
     from pagegate.cases.inputs import Placement, place
 
@@ -61,6 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", required=True)
     parser.add_argument("--plugin", action="append", default=[])
+    parser.add_argument("--target")
     options = parser.parse_args()
     channel = _private_stdout()
     # interpreted bf16 and fp8 NaNs are cast all the time
@@ -71,7 +78,25 @@ def main() -> None:
     device = torch.device(options.device)
     for plugin in options.plugin:
         load_plugin(plugin)
+    with _target(options.target) as session:
+        _serve(channel, device, session)
 
+
+@contextmanager
+def _target(name: str | None) -> Iterator[Any]:
+    """Launches on CPU tensors execute this target's machine code; nothing to do without a target."""
+    if name is None:
+        yield None
+        return
+    from pagegate.amdgcn import emulated
+    from pagegate.cases.content import emulate_formats_of
+
+    emulate_formats_of(name)
+    with emulated(name) as session:
+        yield session
+
+
+def _serve(channel: TextIO, device: Any, session: Any) -> None:
     def say(message: dict[str, Any]) -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
@@ -81,7 +106,7 @@ def main() -> None:
         request = json.loads(line)
         action = {"check": _check, "fingerprint": _fingerprint}[request["action"]]
         try:
-            say({"answer": action(request, device)})
+            say({"answer": action(request, device, session)})
         except Exception as error:
             from .running import DeviceLost
 
