@@ -131,6 +131,12 @@ MUTANTS = (
             "pages = tl.load(table_ptr + (positions * 0 + tl.min(positions, axis=0)) // PAGE_SIZE)"),
     _host("query_stride_assumed", "flash-attention#2666 class: queries taken for contiguous",
           "stride_q_token=q.stride(0)", "stride_q_token=num_query_heads * head_dim"),
+    _host("value_strides_of_keys", "FlagGems#5235 class: tested in the one layout where two strides coincide",
+          "stride_v_slot=v_cache.stride(1)", "stride_v_slot=k_cache.stride(1)"),
+    _host("output_stride_of_queries", "flash-attention#2666 class: the output takes the queries' stride",
+          "stride_out_token=out.stride(0)", "stride_out_token=q.stride(0)"),
+    _host("head_stride_assumed", "flash-attention#2666 class: heads taken for dense",
+          "stride_q_head=q.stride(1)", "stride_q_head=head_dim"),
     _naive("padding_written", "sglang#1469: rows past the batch are treated as tokens",
            "    if token >= tl.load(cu_seqlens_q_ptr + num_seqs):\n        return\n", ""),
     # heads and dimensions
