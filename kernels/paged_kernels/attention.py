@@ -119,6 +119,7 @@ def paged_attention(
             TILE=config.tile,
             num_warps=config.num_warps,
             num_stages=config.num_stages,
+            enable_fp_fusion=True,
         )
         (_launch_naive if config.rung == "naive" else _launch_unified)(q, k_cache, common, config)
     return out if lse is None else (out, lse)
@@ -152,10 +153,20 @@ def _check_config(config: LaunchConfig, gqa_ratio: int) -> None:
     require(holds, "config", f"block_m of at least the GQA ratio {gqa_ratio}", config.block_m)
 
 
+def _fuse_across_lanes(q: torch.Tensor) -> bool:
+    """Whether products may be fused into the sums of a reduction over lanes.
+
+    Triton 3.9's AMD backend adds a lane's unrounded product to its partner's rounded one: the partners then
+    differ in the last bit and write both results to one place in LDS.
+    """
+    return machine_of(q.device).backend != "hip"
+
+
 def _launch_naive(
     q: torch.Tensor, k_cache: torch.Tensor, common: dict[str, Any], config: LaunchConfig
 ) -> None:
     num_query_heads = q.shape[1]
+    common["enable_fp_fusion"] = _fuse_across_lanes(q)
     naive_kernel[(q.shape[0], num_query_heads)](
         **common, num_query_heads=num_query_heads, gqa_ratio=num_query_heads // k_cache.shape[2]
     )
@@ -203,4 +214,5 @@ def _launch_unified(
             HEAD_DIM_PADDED=common["HEAD_DIM_PADDED"],
             SPLITS_PER_STEP=SPLITS_PER_STEP,
             num_warps=4,
+            enable_fp_fusion=_fuse_across_lanes(q),
         )

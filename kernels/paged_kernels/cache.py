@@ -129,6 +129,7 @@ def write_kv_cache(
         PAGE_SIZE=k_cache.shape[1],
         FP8_MAX=torch.finfo(k_cache.dtype).max if fp8 else 0,
         num_warps=1,
+        enable_fp_fusion=True,
     )
 
 
@@ -224,5 +225,6 @@ def merge_states(
             HEAD_DIM=shape[2],
             HEAD_DIM_PADDED=triton.next_power_of_2(shape[2]),
             num_warps=1,
+            enable_fp_fusion=True,
         )
     return out, merged_lse
