@@ -173,12 +173,12 @@ def _refuse_wrong_types(values: Any) -> None:
 
 
 def _requirements(s: AttentionSpec) -> list[tuple[str, str, bool]]:
-    lengths = (*s.query_lens, *s.seq_lens)
     heads = s.num_kv_heads >= 1 and s.num_query_heads >= 1
     divides = heads and s.num_query_heads % s.num_kv_heads == 0
     shortest = min(s.seq_lens, default=0)
     return [
-        ("query_lens", "lengths from 0 to 2^31 - 1", all(0 <= n < 1 << 31 for n in lengths)),
+        *((name, "lengths from 0 to 2^31 - 1", all(0 <= n < 1 << 31 for n in getattr(s, name)))
+          for name in ("query_lens", "seq_lens")),
         ("seq_lens", f"one per query length ({len(s.query_lens)})", len(s.seq_lens) == len(s.query_lens)),
         ("num_kv_heads", "at least 1, and as many query heads", heads),
         ("num_query_heads", f"a multiple of {s.num_kv_heads} KV heads", divides),
@@ -271,7 +271,7 @@ def load_case(path: Path) -> Case:
         data = json.loads(path.read_text())
     except OSError as error:
         raise SpecError(f"{path}: required a readable case file, found {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: required JSON, found text that is not ({error})") from error
     if isinstance(data, dict) and "case" in data:
         data = data["case"]
