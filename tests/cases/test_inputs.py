@@ -20,12 +20,29 @@ def placed(line, **placement):
 
 
 def test_draws_are_pinned():
+    """The same on every machine and in every version, or saved cases mean something else."""
     draws = Draws(7, CPU)
-    assert draws.integers("a", (4,), 1000).tolist() == Draws(7, CPU).integers("a", (4,), 1000).tolist()
+    assert draws.integers("a", (5,), 1000).tolist() == [748, 591, 593, 319, 128]
+    assert draws.normal("x", (3,)).tolist() == pytest.approx(
+        [-0.547318101, -0.131008536, -1.69951665], rel=1e-8
+    )
+    assert draws.choice("c", (1.0, 2.0, 3.0), (5,)).tolist() == [1.0, 2.0, 3.0, 2.0, 1.0]
+    assert draws.permutation("p", 6) == [0, 3, 5, 1, 4, 2]
+
+
+def test_draws_look_random():
+    draws = Draws(7, CPU)
     assert draws.integers("a", (50,), 1000).tolist() != draws.integers("b", (50,), 1000).tolist()
+    assert draws.integers("a", (50,), 1000).tolist() != Draws(8, CPU).integers("a", (50,), 1000).tolist()
+    counts = draws.integers("dice", (60_000,), 6).bincount()
+    assert bool(((counts - 10_000).abs() < 400).all())
     x = draws.normal("x", (200_000,))
     assert abs(float(x.mean())) < 0.01
     assert abs(float(x.std()) - 1) < 0.01
+    assert abs(float((x**3).mean())) < 0.03
+    assert abs(float((x**4).mean()) - 2.7) < 0.05  # Irwin-Hall of order 4: 3 - 6 / (5 * 4)
+    assert abs(float((x[1:] * x[:-1]).mean())) < 0.01
+    assert float(draws.normal("x", (1000,), spread=3.0).std()) > 2.5
     # the first numbers do not depend on how many are drawn
     assert torch.equal(x[:10], draws.normal("x", (10,)))
 
@@ -42,6 +59,30 @@ def _is_dead(tensor, fill):
     if value != value:
         return as_float.isnan()
     return as_float == float(torch.tensor(value).to(tensor.dtype))
+
+
+def _places(view, storage):
+    """Where in a storage each element of a view lies."""
+    index = torch.arange(storage.numel())
+    return index.as_strided(view.shape, view.stride(), view.storage_offset())
+
+
+def _rest_is_dead(inputs, live, num_tokens, fill):
+    """Over whole storages: guards, gaps between rows, tails of pages, pages of nobody."""
+    pages = [(inputs.k_cache, live), (inputs.v_cache, live)]
+    views = {
+        "q": [(inputs.q, slice(num_tokens))],
+        "kv_cache": pages,
+        "k_cache": pages[:1],
+        "v_cache": pages[1:],
+    }
+    for name, storage in inputs.storages.items():
+        if name == "block_table" or storage.dim() > 1:
+            continue  # a far storage is the view itself
+        dead = torch.ones(storage.numel(), dtype=torch.bool)
+        for view, reached in views[name]:
+            dead[_places(view, storage)[reached].reshape(-1)] = False
+        assert bool(_is_dead(storage[dead], fill).all()), name
 
 
 @settings(max_examples=40, deadline=None)
@@ -64,6 +105,7 @@ def test_everything_that_no_query_reaches_is_dead(case, seed):
         assert bool(_is_dead(cache[~live], case.dead).all())
     assert bool(_is_dead(inputs.q[spec.num_tokens :], case.dead).all())
     assert torch.equal(inputs.q[: spec.num_tokens], content.q)
+    _rest_is_dead(inputs, live, spec.num_tokens, case.dead)
 
 
 @pytest.mark.parametrize("dead", ["nan", "inf", "large"])
@@ -169,3 +211,34 @@ def test_fp8_keeps_scales_apart_from_one():
     assert inputs.k_cache.dtype == torch.float8_e4m3fn
     k_scale, v_scale = (float(inputs.features[name]) for name in ("k_scale", "v_scale"))
     assert len({k_scale, v_scale, 1.0}) == 3
+    stored = torch.stack([inputs.k_cache[int(inputs.block_table[0, 2]), slot] for slot in range(8)])
+    drawn = Draws(parse_case("q1s40 h2/1 d32 kv=fp8").stream(), CPU).normal("keys", (40, 1, 32))
+    assert torch.equal(stored.view(torch.uint8), drawn[32:].to(torch.float8_e4m3fn).view(torch.uint8))
+
+
+@pytest.mark.parametrize(("dead", "byte"), [("nan", 0x7F), ("inf", 0x7E), ("large", 0x7E)])
+def test_dead_slots_in_fp8(dead, byte):
+    """fp8 e4m3 has no infinity: its largest number stands in for it."""
+    _, inputs = placed("q1s40 h2/1 d32 kv=fp8", dead=dead)
+    tail = inputs.k_cache[int(inputs.block_table[0, 2]), 8:].view(torch.uint8)
+    assert set(tail.reshape(-1).tolist()) == {byte}
+
+
+def test_a_target_with_its_own_fp8(monkeypatch):
+    monkeypatch.setattr("pagegate.cases.content._emulated_target", "gfx942")
+    _, inputs = placed("q1s40 h2/1 d32 kv=fp8")
+    assert inputs.k_cache.dtype == torch.float8_e4m3fnuz
+    assert bool(inputs.k_cache[int(inputs.block_table[0, 2]), 8:].float().isnan().all())
+
+
+def test_content_by_sequence():
+    """What the relations do with a batch: other orders, other sequences."""
+    content = make_content(parse_case("q2s5_q1s3_q0s2 h2/1 d32"), CPU)
+    turned = content.take([2, 0, 1])
+    assert (turned.spec.query_lens, turned.spec.seq_lens) == ((0, 2, 1), (2, 5, 3))
+    assert torch.equal(turned.q, content.q)
+    assert torch.equal(turned.keys, torch.cat([content.keys[8:], content.keys[:8]]))
+    both = content.followed_by(turned)
+    assert (both.spec.num_tokens, both.keys.shape[0]) == (6, 20)
+    assert torch.equal(both.values[10:], turned.values)
+    assert content.take([]).q.shape[0] == 0

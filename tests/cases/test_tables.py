@@ -3,10 +3,13 @@
 from random import Random
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, find, given, settings
 
+from pagegate.cases.content import make_content
 from pagegate.cases.features import FEATURES, feature_names
-from pagegate.cases.notation import format_case, parse_spec
+from pagegate.cases.inputs import Placement, place
+from pagegate.cases.notation import format_case, parse_case, parse_spec
 from pagegate.cases.registry import Kernel, find_kernel, kernels, load_plugin, register
 from pagegate.cases.spec import Case
 from pagegate.cases.strategies import FULL, SMALL, cases
@@ -43,6 +46,13 @@ def test_expressions(expression, expected):
 def test_expressions_that_are_none(expression):
     with pytest.raises(UsageError, match="required words"):
         matches(expression, "dec")
+
+
+def test_a_whole_name_means_that_row_alone():
+    longer = [row.name for row in find_workloads("small", "fp32 or extreme")]
+    assert {"fp32", "extreme", "extreme_fp16"} <= set(longer)
+    assert [row.name for row in find_workloads(None, "extreme")] == ["extreme"]
+    assert len(find_workloads()) == len(workloads())
 
 
 def test_nothing_matches():
@@ -93,6 +103,29 @@ def test_shrinking_ends_at_one_sequence_one_head_one_page():
     assert format_case(smallest) == "q1 h1/1 d32 p16 bf16 profile=randn dead=nan seed=0"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "kept", "num_seqs"),
+    [
+        (lambda s: s.sinks and s.kv_dtype == "fp8", {"sinks", "kv_dtype"}, 1),
+        (lambda s: s.num_tokens and s.num_seqs > 1, set(), 2),
+        (lambda s: s.max_seq_len > 16, set(), 1),
+        (lambda s: s.sliding_window and s.max_query_len > 4, {"sliding_window"}, 1),
+    ],
+)
+def test_shrinking_keeps_what_matters_and_nothing_else(wanted, kept, num_seqs):
+    smallest = find(
+        cases(SMALL),
+        lambda case: bool(wanted(case.spec)),
+        settings=settings(database=None, deadline=None, max_examples=3000),
+        random=Random(1),
+    )
+    spec = smallest.spec
+    shape = {"query_lens", "seq_lens", "num_query_heads", "num_kv_heads", "head_dim"}
+    assert spec.non_defaults().keys() - shape == kept
+    assert (spec.num_seqs, spec.num_query_heads, spec.head_dim, smallest.seed) == (num_seqs, 1, 32, 0)
+    assert spec.max_seq_len <= 17
+
+
 def test_unsupported_says_which_keyword_is_missing():
     def plain(q, k_cache, v_cache, block_table, seq_lens, cu_seqlens_q, max_query_len):
         raise AssertionError
@@ -122,7 +155,66 @@ def test_registry_refusals(tmp_path):
         find_kernel("nothing")
     with pytest.raises(UsageError, match="found no file"):
         load_plugin(str(tmp_path / "none.py"))
+    for name, text, words in (
+        ("empty", "", "registers a kernel, found none"),
+        ("syntax", "def f(:", "SyntaxError"),
+        ("leaves", "raise SystemExit(3)", "SystemExit"),
+        (
+            "again",
+            "from pagegate.cases.registry import register\nregister('unified')(print)",
+            "new kernel name",
+        ),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+        with pytest.raises(UsageError, match=words):
+            load_plugin(str(tmp_path / f"{name}.py"))
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_like_this\n")
     with pytest.raises(UsageError, match="ModuleNotFoundError"):
         load_plugin(str(broken))
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr("pagegate.cases.registry._KERNELS", dict(kernels()))
+    monkeypatch.setattr("pagegate.cases.registry._LOADED", set())
+
+
+def test_a_plugin_registers_once(registry, tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from pagegate.cases.registry import register\n"
+        "@register('mine', supports=lambda spec: 'no fp16' if spec.dtype == 'fp16' else None)\n"
+        "def attend(q, out, window=None):\n"
+        "    'First line.\\n\\n    More.'\n"
+        "    return q, out\n"
+    )
+    load_plugin(str(plugin))
+    load_plugin(str(plugin))  # several commands in one process
+    kernel = find_kernel("mine")
+    assert (kernel.summary, kernel.peer, kernel.plan) == ("First line.", False, None)
+    assert (kernel.takes("out"), kernel.takes("return_lse")) == (True, False)
+    assert kernel.unsupported_reason(parse_spec("q1 h1/1 d32 fp16")) == "no fp16"
+    assert list(kernels())[-1] == "mine"
+
+
+def test_a_kernel_gets_what_it_takes(registry):
+    inputs = place(make_content(parse_case("q1s5 h2/1 d32 window=3 sinks"), torch.device("cpu")), Placement())
+    seen = {}
+
+    @register("narrow")
+    def narrow(q, sliding_window, block_table):
+        seen.update(q=q, sliding_window=sliding_window)
+        return q
+
+    @register("wide")
+    def wide(**arguments):
+        seen.update(arguments)
+
+    assert find_kernel("narrow").call(inputs, out=None, config=1) is inputs.q
+    assert seen.keys() == {"q", "sliding_window"}
+    assert seen["sliding_window"] == 3
+    find_kernel("wide").call(inputs, out=None, config=1)
+    names = {"q", "k_cache", "v_cache", "block_table", "seq_lens", "cu_seqlens_q", "max_query_len"}
+    assert seen.keys() == names | {"sliding_window", "sinks", "out", "config"}
