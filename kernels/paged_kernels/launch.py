@@ -84,8 +84,8 @@ def driver_device() -> torch.device | None:
 
 def machine_of(device: torch.device) -> Machine:
     """The processor behind a torch device. CPU tensors run in Triton's interpreter, or on the target of a
-    driver that launches on the CPU."""
-    if device.type != "cpu":
+    driver that launches on the CPU; meta tensors (shapes without data) only with a driver that takes them."""
+    if device.type not in ("cpu", "meta"):
         return _gpu(device)
     if driver_device() != device:
         return Machine("interpreter", 32)

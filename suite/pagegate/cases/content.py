@@ -18,19 +18,19 @@ TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.flo
 _TILES = (16, 32, 64, 128, 256)
 
 
-# the target that kernels on CPU tensors are compiled for, where they are (an emulated GPU)
+# the target that kernels on CPU or meta tensors are compiled for, where they are (no GPU runs them)
 _emulated_target = ""
 
 
 def emulate_formats_of(target: str) -> None:
-    """CPU tensors get the number formats of this target from now on."""
+    """CPU and meta tensors get the number formats of this target from now on."""
     global _emulated_target
     _emulated_target = target
 
 
 def fp8_dtype(device: torch.device) -> torch.dtype:
     """The e4m3 variant of a device: FNUZ on gfx942, OCP elsewhere."""
-    if device.type == "cpu" and _emulated_target.startswith("gfx94"):
+    if device.type in ("cpu", "meta") and _emulated_target.startswith("gfx94"):
         return torch.float8_e4m3fnuz
     if device.type == "cuda" and torch.version.hip:
         architecture: str = torch.cuda.get_device_properties(device).gcnArchName

@@ -68,5 +68,6 @@ class Draws:
         return table[self.integers(name, shape, len(values))]
 
     def permutation(self, name: str, count: int) -> list[int]:
-        keys = self.integers(name, (count,), 1 << 62).tolist()
+        # page numbers are wanted on the host, and on the meta device there is nothing to read back
+        keys = Draws(self.stream, torch.device("cpu")).integers(name, (count,), 1 << 62).tolist()
         return sorted(range(count), key=keys.__getitem__)
