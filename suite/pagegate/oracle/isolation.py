@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,7 +105,9 @@ class Worker:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            # the whole group: what a kernel or a compiler started must not outlive the worker
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             for stream in (self._process.stdin, self._process.stdout, self._stderr):
                 if stream is not None:
@@ -154,6 +157,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
+            start_new_session=True,
             env=worker_environment(self.setup),
         )
         self._lines = queue.Queue()
@@ -191,8 +195,6 @@ def worker_environment(setup: Setup) -> dict[str, str]:
 
 
 def _exit_words(code: int) -> str:
-    import signal
-
     if code < 0:
         try:
             return signal.Signals(-code).name
