@@ -1,7 +1,10 @@
 """A plugin whose kernels misbehave on any machine."""
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 from pagegate.cases.registry import find_kernel, register
 
@@ -20,6 +23,26 @@ def aborts(**arguments):
 def sleeps(**arguments):
     """Never answers."""
     time.sleep(3600)
+
+
+@register("leaves_a_child")
+def leaves_a_child(**arguments):
+    """Never answers, and has started a process of its own; its id is in the file PAGEGATE_TEST_CHILD."""
+    child = subprocess.Popen(["sleep", "3600"])
+    Path(os.environ["PAGEGATE_TEST_CHILD"]).write_text(str(child.pid))
+    time.sleep(3600)
+
+
+@register("exits")
+def exits(**arguments):
+    """Ends the process as if all were well."""
+    sys.exit(0)
+
+
+@register("raises")
+def raises(**arguments):
+    """Fails in an ordinary way."""
+    raise ZeroDivisionError("one over zero")
 
 
 @register("talks")

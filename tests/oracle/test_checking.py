@@ -1,16 +1,18 @@
 """Each status has a kernel that earns it, and an honest kernel earns none."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from pagegate.cases.content import make_content
+from pagegate.cases.inputs import Placement, place
 from pagegate.cases.notation import parse_case
-from pagegate.oracle.checking import check, judge
+from pagegate.oracle.checking import check, chosen_relations, judge, problem_of
 from pagegate.oracle.reference import reference
-from pagegate.oracle.results import Worst
-from pagegate.oracle.running import Run
+from pagegate.oracle.results import STATUSES, CheckResult, Worst
+from pagegate.oracle.running import DeviceLost, Run, run
 
 CPU = torch.device("cpu")
 CASE = parse_case("q3s40_q1s33 h4/2 d32 pad=2")
@@ -38,6 +40,8 @@ def status(kernel, line=None, relations=0):
 @pytest.mark.parametrize("dead", ["nan", "inf", "large"])
 def test_an_honest_kernel_passes(honest, kernel_of, dtype, profile, dead):
     line = f"q3s40_q1s33_q9_q5s3 h4/2 d32 {dtype} profile={profile} dead={dead} tokens=fused pad=2 slack=2"
+    if dead == "inf":
+        line += " window=9"
     result = status(kernel_of(honest), line, relations=None)
     assert result.status == "PASSED", result.reason
     assert result.worst.ratio < 1
@@ -142,6 +146,16 @@ def test_raised_and_unsupported(kernel_of):
     assert (result.status, result.reason, result.failed) == ("UNSUPPORTED", "not today", False)
 
 
+def test_a_dead_gpu_is_no_result(kernel_of):
+    """The process has to go: nothing after it would mean anything."""
+
+    def faults(**arguments):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(DeviceLost, match="illegal memory access"):
+        status(kernel_of(faults))
+
+
 def test_non_finite_and_out_of_budget_name_the_place(honest, kernel_of):
     def spoils(value):
         def kernel(out, **rest):
@@ -177,24 +191,44 @@ def test_a_dropped_page_of_a_long_context_is_seen_where_a_fixed_tolerance_is_bli
 
     result = check(kernel_of(drops_a_page), case, CPU, 0)
     assert result.status == "OUT_OF_BUDGET"
-    assert abs(result.worst.found - result.worst.expected) < 1.5e-2
     assert check(kernel_of(honest), case, CPU, 0).status == "PASSED"
+    problem = problem_of(case, CPU)
+    outcome = run(kernel_of(drops_a_page), place(problem.content, Placement()), case.spec)
+    assert float((outcome.out - problem.reference.out).abs().max()) < 1.5e-2
 
 
-@pytest.mark.parametrize("dropped", [0, 15, 16, 31, 32, 44])
-def test_a_needle_shows_a_single_dropped_key(honest, kernel_of, dropped):
+@pytest.mark.parametrize(
+    ("line", "dropped"),
+    [
+        *(("q1s45 h8/4 d32", key) for key in (0, 15, 16, 31, 32, 44)),
+        *(("q1s200 h8/4 d32 p128", key) for key in (63, 64, 127, 128)),  # the usual tiles
+        *(("q1s45 h8/4 d32 window=20", key) for key in (25, 26, 44)),  # first, second and last in the window
+    ],
+)
+def test_a_needle_shows_a_single_dropped_key(honest, kernel_of, line, dropped):
     """Some seed points at each edge; dropping that key then moves the output by its whole value."""
     seen = False
     for seed in range(12):
-        case = parse_case(f"q1s45 h8/4 d32 profile=needle seed={seed}")
+        case = parse_case(f"{line} profile=needle seed={seed}")
 
         def drops(v_cache, block_table, **rest):
             fewer = v_cache.clone()
-            fewer[block_table[0, dropped // 16], dropped % 16] = 0
+            page, slot = divmod(dropped, v_cache.shape[1])
+            fewer[block_table[0, page], slot] = 0
             return honest(v_cache=fewer, block_table=block_table, **rest)
 
         seen |= check(kernel_of(drops), case, CPU, 0).status == "OUT_OF_BUDGET"
     assert seen
+
+
+@pytest.mark.parametrize("window", [19, 21])
+def test_needles_and_poison_show_a_window_off_by_one(honest, kernel_of, window):
+    def off(sliding_window, **rest):
+        return honest(sliding_window=window, **rest)
+
+    case = parse_case("q1s45_q3s47_q2s52 h8/4 d32 window=20 profile=needle")
+    assert check(kernel_of(off), case, CPU, 0).status in ("OUT_OF_BUDGET", "NON_FINITE")
+    assert check(kernel_of(honest), case, CPU, None).status == "PASSED"
 
 
 def test_lse_is_judged():
@@ -243,6 +277,76 @@ def test_the_reference_agrees_with_torch():
     mask = torch.ones(20, 50, dtype=torch.bool).tril(30)
     attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
     assert torch.allclose(reference(content).out, attended.transpose(0, 1), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("q3s40 h2/1 d32 sinks", "UNSUPPORTED"),
+        ("q3s40 h2/1 d32 kv=fp8", "UNSUPPORTED"),
+        ("q3s40 h2/1 d32", "PASSED"),
+    ],
+)
+def test_what_a_kernel_does_not_take_is_not_run(honest, kernel_of, line, status):
+    kernel = kernel_of(returns(lambda out: out, honest))
+    assert check(kernel, parse_case(line), CPU, 0).status == status
+
+
+def test_a_spec_without_anything_to_compute(honest, kernel_of):
+    for line in ("empty h1/1 d32", "q0s5 h1/1 d32", "q0s0 h1/1 d32 pad=3"):
+        result = check(kernel_of(honest), parse_case(line), CPU)
+        assert (result.status, result.worst) == ("PASSED", None), result.reason
+
+
+def test_queries_that_see_nothing_have_no_budget_but_rounding():
+    expected = reference(make_content(parse_case("q3s1_q2s0 h2/1 d32 fp32"), CPU))
+    nothing = [0, 1, 3, 4]
+    assert bool((expected.out[nothing] == 0).all())
+    assert bool((expected.lse[nothing] == -torch.inf).all())
+    assert bool((expected.out_budget[nothing] < 1e-30).all())
+
+
+def test_budgets_follow_the_dtype():
+    """Wider for coarser numbers, and far below what the values themselves are."""
+    mean = {
+        dtype: float(reference(make_content(parse_case(f"q8s64 h2/1 d64 {dtype}"), CPU)).out_budget.mean())
+        for dtype in ("bf16", "fp16", "fp32")
+    }
+    assert mean["fp32"] < 1e-4 < mean["fp16"] < mean["bf16"] < 2e-2
+    assert mean["bf16"] > 4 * mean["fp16"]
+
+
+def test_large_problems_are_taken_in_steps(monkeypatch):
+    content = make_content(parse_case("q20s50_q3s9 h4/2 d32"), CPU)
+    whole = reference(content)
+    monkeypatch.setattr("pagegate.oracle.reference._SCORES", {"cpu": 400})
+    steps = reference(content)
+    assert torch.allclose(whole.out, steps.out, atol=1e-14)
+    assert torch.allclose(whole.out_budget, steps.out_budget)
+
+
+def test_relations_are_chosen_by_the_case(honest, kernel_of):
+    kernel = kernel_of(honest)
+    names = {
+        tuple(r.name for r in chosen_relations(kernel, parse_case(f"q3s40 h2/1 d32 seed={seed}"), 2))
+        for seed in range(40)
+    }
+    assert all(len(set(pair)) == 2 for pair in names)
+    everything = {r.name for r in chosen_relations(kernel, CASE, None)}
+    assert {name for pair in names for name in pair} == everything
+    assert chosen_relations(kernel, CASE, 0) == ()
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_results_survive_json(status):
+    worst = Worst("out", 0, 1, 2, None, float("nan"), -torch.inf, 1e-3)
+    result = CheckResult("k", CASE, status, "why", worst, "padded", ("repeat",), 1.5)
+    text = json.dumps(result.to_json())
+    back = CheckResult.from_json(json.loads(text))
+    assert replace(back, worst=None) == replace(result, worst=None)
+    assert str(back.worst) == str(worst)
+    assert result.failed == (status not in ("PASSED", "UNSUPPORTED"))
+    assert CheckResult.from_json(CheckResult("k", CASE, status).to_json()) == CheckResult("k", CASE, status)
 
 
 def test_infinities_that_agree_are_no_error():

@@ -7,18 +7,54 @@ from pathlib import Path
 import pytest
 
 from pagegate.cases.spec import load_case
+from pagegate.oracle import fuzzing
 from pagegate.oracle.fuzzing import FuzzPlan, fuzz
 from pagegate.oracle.isolation import Setup
+from pagegate.oracle.results import CheckResult, Worst
 from pagegate.oracle.saving import load_saved, save_failure
 
 PLUGIN = str(Path(__file__).with_name("misbehaving.py"))
 SETUP = Setup("cpu", plugins=(PLUGIN,), timeout_s=120.0)
 
 
+@pytest.fixture
+def scripted(monkeypatch):
+    """Workers that answer by a rule, case -> status (or (status, relation)), and remember the cases."""
+    seen = []
+
+    def use(rule, ratio=lambda case: 0.5):
+        class Scripted:
+            def __init__(self, setup):
+                pass
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                pass
+
+            def check(self, kernel, case, max_relations=None):
+                seen.append((kernel, case))
+                said = rule(case)
+                status, relation = said if isinstance(said, tuple) else (said, None)
+                worst = Worst("out", 0, 0, 0, 0, ratio(case), 0.0, 1.0)
+                return CheckResult(kernel, case, status, "scripted", worst, relation)
+
+        seen.clear()
+        monkeypatch.setattr(fuzzing, "Worker", Scripted)
+        return seen
+
+    return use
+
+
+def plan(kernels=("unified",), seed=3, shards=1, **options):
+    return FuzzPlan(kernels, "small", seed, shards, **options)
+
+
 def test_a_fault_is_found_shrunk_and_counted(tmp_path):
+    """End to end: a kernel that is wrong with a window, in a worker process."""
     heard = []
-    plan = FuzzPlan(("off_at_window",), "small", seed=3, shards=1, examples=40, max_relations=0)
-    tally = fuzz(plan, SETUP, on_failure=heard.append)
+    tally = fuzz(plan(("off_at_window",), examples=40, max_relations=0), SETUP, on_failure=heard.append)
     assert tally.cases == 40 == tally.checks["off_at_window"]
     failures = list(tally.failures.values())
     assert [f.result.status for f in failures] == ["OUT_OF_BUDGET"] == [f.result.status for f in heard]
@@ -33,31 +69,149 @@ def test_a_fault_is_found_shrunk_and_counted(tmp_path):
     assert load_case(path) == failure.result.case
     assert load_saved([tmp_path])[0].kernel == "off_at_window"
     assert json.loads(path.read_text())["found_on"] == {"device": "test"}
+    # the same failure has the same name
+    assert save_failure(tmp_path, failure.result, {"device": "other"}) == path
 
 
-def test_the_same_seed_draws_the_same_cases():
-    def seen(seed):
-        plan = FuzzPlan(("not_today",), "small", seed=seed, shards=2, examples=30)
-        tally = fuzz(plan, SETUP)
-        assert tally.unsupported == {("not_today", "not today"): 30}
-        assert tally.checks["not_today"] == 0
-        return tally.features
+def test_the_same_seed_draws_the_same_cases(scripted):
+    def drawn(seed):
+        seen = scripted(lambda case: "PASSED")
+        tally = fuzz(plan(seed=seed, examples=60), SETUP)
+        assert tally.cases == 60 == len(seen) == tally.checks["unified"]
+        return list(seen)
 
-    assert seen(5) == seen(5)
-    assert seen(5) != seen(6)
+    assert drawn(5) == drawn(5)
+    assert drawn(5) != drawn(6)
 
 
-def test_a_budget_in_seconds_ends_the_run():
+def test_shards_draw_different_cases_and_share_the_budget(scripted):
+    seen = scripted(lambda case: "PASSED")
+    tally = fuzz(plan(shards=3, examples=50), SETUP)
+    assert tally.cases == 50
+    assert len({case for _, case in seen}) > 40
+
+
+def test_every_kernel_sees_every_case(scripted):
+    seen = scripted(lambda case: "PASSED")
+    fuzz(plan(("naive", "unified"), examples=20), SETUP)
+    assert [kernel for kernel, _ in seen] == ["naive", "unified"] * 20
+    assert all(seen[i][1] == seen[i + 1][1] for i in range(0, 40, 2))
+
+
+def test_kinds_of_failures_are_told_apart_and_each_is_shrunk_once(scripted):
+    def rule(case):
+        if case.spec.sinks:
+            return "BROKE_PROPERTY", "padded"
+        return "NON_FINITE" if case.dead == "inf" else "PASSED"
+
+    scripted(rule)
+    heard = []
+    tally = fuzz(plan(examples=200), SETUP, on_failure=heard.append)
+    assert tally.cases == 200
+    kinds = {signature[1:]: failure for signature, failure in tally.failures.items()}
+    assert kinds.keys() == {("BROKE_PROPERTY", "padded"), ("NON_FINITE", None)}
+    assert len(heard) == 2
+    assert all(failure.count > 5 for failure in kinds.values())
+    sinks = kinds["BROKE_PROPERTY", "padded"].result.case
+    assert (sinks.spec.sinks, sinks.spec.num_seqs, sinks.dead) == (True, 1, "nan")
+    assert kinds["NON_FINITE", None].result.case.dead == "inf"
+    # what was found is kept beside what it was shrunk to
+    assert all(rule(failure.found) == rule(failure.result.case) for failure in kinds.values())
+
+
+def test_shrinking_does_not_slip_into_another_failure(scripted):
+    """Smaller cases fail in another way: they are not this failure."""
+    scripted(lambda case: "OUT_OF_BUDGET" if case.spec.max_seq_len > 40 else "CRASHED")
+    tally = fuzz(plan(examples=60), SETUP)
+    shrunk = {signature[1]: failure.result.case for signature, failure in tally.failures.items()}
+    assert shrunk["OUT_OF_BUDGET"].spec.max_seq_len in (41, 63, 64, 65)
+    assert shrunk["CRASHED"].spec.max_seq_len <= 1
+
+
+def test_shrinking_ends_after_its_steps(scripted):
+    seen = scripted(lambda case: "NON_FINITE" if case.spec.max_seq_len > 70 else "PASSED")
+    tally = fuzz(plan(examples=100), SETUP, shrink_steps=5)
+    assert [failure.steps for failure in tally.failures.values()] == [6]  # the sixth is not run
+    assert len(seen) == 100 + 5
+
+
+def test_a_failure_that_comes_and_goes_says_so(scripted):
+    calls = iter(range(1 << 20))
+    scripted(lambda case: "OUT_OF_BUDGET" if next(calls) == 7 else "PASSED")
+    heard = []
+    tally = fuzz(plan(examples=30), SETUP, on_failure=heard.append)
+    assert [failure.repeatable for failure in heard] == [False]
+    assert tally.cases == 30
+
+
+def test_unsupported_is_counted_by_its_reason(scripted):
+    scripted(lambda case: "UNSUPPORTED" if case.spec.alibi else "PASSED")
+    tally = fuzz(plan(examples=60), SETUP)
+    assert tally.unsupported.keys() == {("unified", "scripted")}
+    assert tally.unsupported["unified", "scripted"] + tally.checks["unified"] == 60
+    assert not tally.failures
+
+
+def test_the_worst_passing_case_is_kept(scripted):
+    seen = scripted(lambda case: "PASSED", ratio=lambda case: case.seed / (1 << 16))
+    tally = fuzz(plan(examples=50), SETUP)
+    assert tally.worst["unified"].case.seed == max(case.seed for _, case in seen)
+
+
+def test_a_long_run_climbs_towards_high_ratios(scripted):
+    """Hypothesis's target at work: the end of a run is nearer to the limit than its beginning."""
+    seen = scripted(lambda case: "PASSED", ratio=lambda case: sum(case.spec.seq_lens) / 1000)
+    fuzz(plan(examples=300), SETUP)
+    totals = [sum(case.spec.seq_lens) for _, case in seen]
+    assert max(totals[150:]) > max(totals[:100])
+
+
+def test_examples_are_kept_between_runs(scripted, tmp_path):
+    """The first thing that a second run tries is what failed before."""
+
+    def rule(case):
+        return "NON_FINITE" if case.spec.sinks and case.spec.alibi else "PASSED"
+
+    scripted(rule)
+    first = fuzz(plan(examples=120, database=tmp_path), SETUP)
+    (failure,) = first.failures.values()
+    seen = scripted(rule)
+    second = fuzz(plan(seed=4, examples=5, database=tmp_path), SETUP)
+    assert seen[0][1] == failure.result.case
+    assert len(second.failures) == 1
+
+
+def test_a_budget_in_seconds_ends_the_run(scripted):
+    scripted(lambda case: time.sleep(0.01) or "PASSED")
     started = time.monotonic()
     ticks = []
-    plan = FuzzPlan(("not_today",), "small", seed=1, shards=1, seconds=4.0)
-    tally = fuzz(plan, SETUP, tick=lambda tally: ticks.append(tally.cases))
-    assert tally.cases >= 1
-    assert time.monotonic() - started < 60
+    tally = fuzz(plan(seconds=1.0), SETUP, tick=lambda tally: ticks.append(tally.cases))
+    assert tally.cases >= 10
+    assert 1.0 <= time.monotonic() - started < 10
     assert ticks == sorted(ticks)
+    assert len(ticks) >= 5
 
 
-def test_what_is_no_failure_of_a_kernel_is_raised():
-    plan = FuzzPlan(("unified",), "small", seed=1, shards=1, examples=3)
+def test_a_search_that_stalls_is_ended(scripted, monkeypatch):
+    monkeypatch.setattr(fuzzing, "_STALL_S", 0.3)
+    ended = time.monotonic() + 3.0
+    monkeypatch.setattr(fuzzing._Shard, "run", lambda self: time.sleep(max(0.0, ended - time.monotonic())))
+    scripted(lambda case: "PASSED")
+    tally = fuzz(plan(examples=5), SETUP)
+    assert tally.stalled
+    assert time.monotonic() < ended
+
+
+def test_what_is_no_failure_of_a_kernel_is_raised(scripted):
+    def rule(case):
+        raise KeyError("the rule itself")
+
+    scripted(rule)
+    for examples in (1, 30):
+        with pytest.raises(KeyError, match="the rule itself"):
+            fuzz(plan(examples=examples, shards=2), SETUP)
+
+
+def test_a_worker_that_does_not_start_ends_the_run():
     with pytest.raises(Exception, match="starts"):
-        fuzz(plan, Setup("cpu", plugins=("no_such_module",)))
+        fuzz(plan(examples=3), Setup("cpu", plugins=("no_such_module",)))

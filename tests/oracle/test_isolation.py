@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,36 @@ def test_a_crash_a_hang_and_a_printing_kernel():
         hung = worker.check("sleeps", CASE)
         assert (hung.status, "within 6 s" in hung.reason) == ("HUNG", True)
         assert worker._process is None  # killed, not left behind
+        raised = worker.check("raises", CASE)
+        assert (raised.status, "ZeroDivisionError" in raised.reason) == ("RAISED", True)
+        process = worker._process
+        ended = worker.check("exits", CASE)
+        assert (ended.status, "exit code 0" in ended.reason) == ("CRASHED", True)
+        assert process.poll() is not None
         assert worker.check("unified", CASE, 0).status == "PASSED"
         process = worker._process
     assert process.poll() is not None
+
+
+def _is_running(pid):
+    """Whether a process runs; what nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_a_lost_kernel_takes_its_children_along(tmp_path, monkeypatch):
+    note = tmp_path / "child"
+    monkeypatch.setenv("PAGEGATE_TEST_CHILD", str(note))
+    with Worker(Setup("cpu", plugins=(PLUGIN,), timeout_s=4.0)) as worker:
+        assert worker.check("leaves_a_child", CASE).status == "HUNG"
+        child = int(note.read_text())
+        ended = time.monotonic() + 10
+        while _is_running(child) and time.monotonic() < ended:
+            time.sleep(0.05)
+        assert not _is_running(child)
 
 
 def test_a_worker_killed_between_two_requests():
