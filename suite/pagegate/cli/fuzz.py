@@ -28,7 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, help="worker processes; part of what a seed means")
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds after which a case has hung")
     parser.add_argument(
-        "--database", type=Path, default=Path(".pagegate/examples"), help="failures kept between runs, tried first"
+        "--database",
+        type=Path,
+        default=Path(".pagegate/examples"),
+        help="failures kept between runs, tried first",
     )
     parser.add_argument("--no-database", action="store_true", help="neither read nor keep examples")
     common.add_kernels(parser)
