@@ -15,10 +15,12 @@ SETUP = Setup("cpu", timeout_s=120.0)
 
 
 @pytest.fixture
-def two_rows(monkeypatch):
-    rows = find_workloads("small", "decode_tail or decode_exact")
+def one_row(monkeypatch):
+    """One small workload and no fuzzing after it: a mutant in a second or two."""
+    rows = find_workloads("small", "decode_exact")
     monkeypatch.setattr(engine, "find_workloads", lambda tier: rows)
-    monkeypatch.setattr(engine, "_FUZZ_EXAMPLES", 2)
+    monkeypatch.setattr(engine, "_FUZZ_EXAMPLES", 0)
+    monkeypatch.setattr(engine, "_RELATIONS", 0)
 
 
 def mutant(old, new, file="unified.py"):
@@ -40,25 +42,59 @@ def test_every_mutant_applies(planted, tmp_path):
     assert text != (kernels_root() / "paged_kernels" / planted.file).read_text()
 
 
-def test_outcomes(two_rows):
-    total = "total = total * shrink + tl.sum(weights, axis=1)"
-    planted = [
-        mutant(total, "total = total + tl.sum(weights, axis=1)"),  # wrong
-        mutant(total, total + " * 1.0000002"),  # other bits, within every budget
-        mutant(total, total + "  # nothing"),
-        mutant("no such text", ""),
-    ]
-    verdicts = engine.run_mutants(planted, SETUP, workers=2)
-    assert [v.outcome for v in verdicts] == ["KILLED", "SURVIVED", "ERROR", "ERROR"]
-    killed, survived, idle, lost = verdicts
-    assert "decode" in killed.by
-    assert "no check minds" in survived.by
-    assert "changed no output" in idle.by
-    assert "found it 0 times" in lost.by
+TOTAL = "total = total * shrink + tl.sum(weights, axis=1)"
+PLANTED = {
+    "wrong": (
+        mutant(TOTAL, "total = total + 2 * tl.sum(weights, axis=1)"),
+        "KILLED",
+        "OUT_OF_BUDGET in decode_exact",
+    ),
+    # other bits, within every budget
+    "close": (
+        mutant(TOTAL, TOTAL + " * 1.0000002"),
+        "SURVIVED",
+        "output of decode_exact, and no check minds",
+    ),
+    "idle": (mutant(TOTAL, TOTAL + "  # nothing"), "ERROR", "changed no output"),
+    "lost": (mutant("no such text", ""), "ERROR", "found it 0 times"),
+    "twice": (mutant("TILE", "TILE"), "ERROR", "adapt the mutant"),
+    "broken": (mutant(TOTAL, "total = no_such_name"), "KILLED", "RAISED in decode_exact"),
+}
 
 
-def test_the_control_refuses_broken_kernels(two_rows, monkeypatch, tmp_path):
-    engine.apply(replace(MUTANTS[0]), kernels_root(), tmp_path / "kernels")
+def test_outcomes(one_row):
+    heard = []
+    verdicts = engine.run_mutants([m for m, _, _ in PLANTED.values()], SETUP, 2, heard.append)
+    for name, verdict in zip(PLANTED, verdicts, strict=True):
+        _, outcome, words = PLANTED[name]
+        assert verdict.outcome == outcome, (name, verdict)
+        assert words in verdict.by, (name, verdict)
+    assert {id(verdict) for verdict in heard} == {id(verdict) for verdict in verdicts}
+    assert [v.cases for v in verdicts] == [1, 1, 1, 0, 0, 1]
+
+
+def test_what_the_table_misses_is_hunted_by_fuzzing(one_row, monkeypatch):
+    """Wrong with more than one query only: the one workload has none of those."""
+    monkeypatch.setattr(engine, "_FUZZ_EXAMPLES", 10)
+    planted = mutant("query_positions = context_len + queries", "query_positions = context_len + queries * 2")
+    (verdict,) = engine.run_mutants([planted], SETUP, workers=1)
+    assert verdict.outcome == "KILLED"
+    assert "in fuzzing" in verdict.by
+    assert 1 < verdict.cases <= 11
+
+
+def test_the_control_refuses_broken_kernels(one_row, tmp_path):
+    (planted, _, _) = PLANTED["wrong"]
+    engine.apply(planted, kernels_root(), tmp_path / "kernels")
     broken = replace(SETUP, kernels_root=tmp_path / "kernels")
-    with pytest.raises(UsageError, match="required kernels that pass the small tier"):
+    with pytest.raises(UsageError, match="required kernels that pass the small tier, found 1 failures"):
         engine.run_mutants([MUTANTS[1]], broken, workers=1)
+
+
+def test_the_kernels_themselves_stay_as_they_are(tmp_path):
+    before = {path: path.read_text() for path in kernels_root().rglob("*.py")}
+    for planted in MUTANTS[:3]:
+        engine.apply(planted, kernels_root(), tmp_path / planted.name)
+    with pytest.raises(UsageError, match="found it 0 times"):
+        engine.apply(mutant("no such text", ""), kernels_root(), tmp_path / "lost")
+    assert {path: path.read_text() for path in kernels_root().rglob("*.py")} == before
