@@ -126,7 +126,8 @@ def gpu_sampler() -> Sampler:
         pytest.skip("gpu_benchmark needs a CUDA or HIP GPU: Triton's interpreter is never timed")
 
     def take(launch: Callable[[], object], quantity: str, budget_s: float, target: float) -> Samples:
-        from pagegate.measure.gpu import CallWatch, GraphWatch, KernelWatch, read_machine
+        from pagegate.measure.gpu import CallWatch, GraphWatch, KernelWatch
+        from pagegate.measure.machine import read_machine
         from pagegate.measure.sampler import Plan, Stopwatch, sample
 
         watches: dict[str, Callable[[], Stopwatch]] = {

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from pagegate.files import write_json
     from pagegate.measure.gpu import measure_ceilings
     from pagegate.measure.sampler import Plan
-    from pagegate.measure.timing import subject
+    from pagegate.measure.subject import subject
     from pagegate.regress.results import Results
     from pagegate.report import bench, terminal
 

@@ -70,6 +70,8 @@ def current_environment() -> Environment:
     import torch
     import triton
 
+    from .machine import gpu_facts
+
     if not torch.cuda.is_available():
         raise UsageError(
             "measuring: required a CUDA or HIP GPU, found none; Triton's interpreter is never timed"
@@ -83,47 +85,5 @@ def current_environment() -> Environment:
         torch=torch.__version__,
         triton=triton.__version__,
         python=platform.python_version(),
-        **_from_nvml(),
+        **gpu_facts(),
     )
-
-
-def _from_nvml() -> dict[str, Any]:
-    import torch
-
-    if torch.version.hip:
-        return {"driver": _amd_driver()}
-    try:
-        import pynvml as nvml
-    except ImportError:
-        return {"driver": "unknown (nvidia-ml-py is not installed)"}
-    nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-
-    def ask(question: Any, *arguments: Any, otherwise: Any = "unknown") -> Any:
-        try:
-            return question(*arguments)
-        except nvml.NVMLError:
-            return otherwise
-
-    mig = ask(nvml.nvmlDeviceGetMigMode, handle, otherwise=[0])[0]
-    ecc = ask(nvml.nvmlDeviceGetEccMode, handle, otherwise=["unknown"])[0]
-    locked = ask(nvml.nvmlDeviceGetApplicationsClock, handle, nvml.NVML_CLOCK_SM)
-    others = ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle, otherwise=[])
-    return {
-        "driver": str(nvml.nvmlSystemGetDriverVersion()),
-        "partition": "MIG" if mig else "none",
-        "ecc": {0: "off", 1: "on"}.get(ecc, "unknown"),
-        "clock_policy": f"application clock {locked} MHz",
-        "processes": max(0, len(others) - 1),
-    }
-
-
-def _amd_driver() -> str:
-    try:
-        import amdsmi
-
-        amdsmi.amdsmi_init()
-        handle = amdsmi.amdsmi_get_processor_handles()[0]
-        return str(amdsmi.amdsmi_get_gpu_driver_info(handle)["driver_version"])
-    except Exception as error:
-        return f"unknown ({type(error).__name__})"

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .roofline import Ceilings
 from .sampler import Launch, Plan, sample
-from .samples import Reading
 
 Launcher = Callable[[], object]
 
-# NVML clock event reasons that distort a measurement; a software power cap is normal under load
-_REASONS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
 _WARM_S = 0.02
+_SPIN_CYCLES = 100_000  # about 50 us
+_MOST_SPIN_CYCLES = 20_000_000
 
 
 def flush_bytes() -> int:
     """Twice the L2, and 512 MB where a larger cache lies behind it (MI300's Infinity Cache)."""
     if torch.version.hip:
         return 512 << 20
-    size: int = torch.cuda.get_device_properties(0).L2_cache_size
+    device = torch.cuda.current_device()
+    size: int = torch.cuda.get_device_properties(device).L2_cache_size
     return max(2 * size, 64 << 20)
 
 
@@ -36,11 +31,16 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-class _Warming:
-    """Launches for a stretch of time, then waits."""
+def _nothing() -> None:
+    """The prelude of what queues behind another launch."""
+
+
+class _Watch:
+    """Warms up by launching for a stretch of time, and hides the host behind a spin on the device."""
 
     def __init__(self, launch: Launcher):
         self._launch = launch
+        self._spin_cycles = _SPIN_CYCLES
 
     def warm(self) -> None:
         started = time.perf_counter()
@@ -50,36 +50,26 @@ class _Warming:
             torch.cuda.synchronize()
 
     def slow_down(self) -> None:
-        """Only kernel times depend on the host's lead."""
+        self._spin_cycles = min(2 * self._spin_cycles, _MOST_SPIN_CYCLES)
 
+    def _spin(self) -> None:
+        torch.cuda._sleep(self._spin_cycles)  # type: ignore[no-untyped-call]
 
-class KernelWatch(_Warming):
-    """Device time of single launches with a cold L2: spin, flush, start, launch, stop; one wait per batch.
+    def _time(self, preludes: Sequence[Launcher]) -> list[Launch]:
+        """Launch once after each prelude, between two events, and wait once at the end.
 
-    The spin keeps the device busy while the host enqueues the rest; a launch whose start the device
-    reached before the host was done is late.
-    """
-
-    quantity = "kernel"
-
-    def __init__(self, launch: Launcher):
-        super().__init__(launch)
-        self._flush = torch.empty(flush_bytes(), dtype=torch.uint8, device="cuda")
-        self._spin_cycles = 100_000
-
-    def slow_down(self) -> None:
-        self._spin_cycles = min(2 * self._spin_cycles, 20_000_000)
-
-    def take(self, count: int) -> list[Launch]:
-        events = [(_event(), _event()) for _ in range(count)]
+        A launch is late when the device reached its start before the host had enqueued it whole. The two
+        clocks are compared from an event that the device cannot reach before the host read its clock, so
+        a launch may be called late that was not, but never the other way round.
+        """
+        events = [(_event(), _event()) for _ in preludes]
         origin = _event()
         torch.cuda.synchronize()
-        origin.record()
         host_origin = time.perf_counter()
+        origin.record()
         enqueued = []
-        for start, stop in events:
-            torch.cuda._sleep(self._spin_cycles)  # type: ignore[no-untyped-call]
-            self._flush.zero_()
+        for prelude, (start, stop) in zip(preludes, events, strict=True):
+            prelude()
             start.record()
             self._launch()
             stop.record()
@@ -91,12 +81,32 @@ class KernelWatch(_Warming):
         ]
 
 
-class GraphWatch(_Warming):
-    """Share of a graph's replay: many launches per graph, over copies of the inputs in turn."""
+class KernelWatch(_Watch):
+    """Device time of single launches with a cold L2: spin, flush, start, launch, stop."""
+
+    quantity = "kernel"
+
+    def __init__(self, launch: Launcher):
+        super().__init__(launch)
+        self._flush = torch.empty(flush_bytes(), dtype=torch.uint8, device="cuda")
+
+    def take(self, count: int) -> list[Launch]:
+        return self._time([self._cool] * count)
+
+    def _cool(self) -> None:
+        self._spin()
+        self._flush.zero_()
+
+
+class GraphWatch(_Watch):
+    """Share of a graph's replay: many launches per graph, over copies of the inputs in turn.
+
+    The spin goes before the first replay of a batch; the others queue behind it.
+    """
 
     quantity = "graph"
 
-    def __init__(self, launches: list[Launcher], repeats: int):
+    def __init__(self, launches: Sequence[Launcher], repeats: int):
         self._count = len(launches) * repeats
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -104,24 +114,21 @@ class GraphWatch(_Warming):
             for launch in launches:
                 launch()
         torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             for _ in range(repeats):
                 for launch in launches:
                     launch()
-        super().__init__(self._graph.replay)
+        # copies of the inputs live as long as the graph that reads them
+        self._kept = list(launches)
+        super().__init__(graph.replay)
 
     def take(self, count: int) -> list[Launch]:
-        events = [(_event(), _event()) for _ in range(count)]
-        for start, stop in events:
-            start.record()
-            self._graph.replay()
-            stop.record()
-        torch.cuda.synchronize()
-        return [Launch(start.elapsed_time(stop) / 1e3 / self._count) for start, stop in events]
+        replays = self._time([self._spin, *[_nothing] * (count - 1)])
+        return [Launch(replay.seconds / self._count, replay.late) for replay in replays]
 
 
-class CallWatch(_Warming):
+class CallWatch(_Watch):
     """What the host pays: from the call to completion, warm."""
 
     quantity = "call"
@@ -135,39 +142,6 @@ class CallWatch(_Warming):
             torch.cuda.synchronize()
             launches.append(Launch(time.perf_counter() - started))
         return launches
-
-
-def read_machine() -> Reading:
-    """Clocks and throttling now: NVML, or amdsmi where it is there."""
-    if torch.version.hip:
-        return _read_amd()
-    try:
-        import pynvml as nvml
-    except ImportError:
-        return Reading()
-    nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    try:
-        mask = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        sm = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
-        memory = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)
-    except nvml.NVMLError:
-        return Reading()
-    return Reading(sm, memory, tuple(words for bit, words in _REASONS.items() if mask & bit))
-
-
-def _read_amd() -> Reading:
-    try:
-        import amdsmi
-
-        amdsmi.amdsmi_init()
-        handle = amdsmi.amdsmi_get_processor_handles()[torch.cuda.current_device()]
-        status = amdsmi.amdsmi_get_violation_status(handle)
-        clock = amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX)["clk"]
-    except Exception:
-        return Reading()
-    active = [name for name, value in status.items() if name.startswith("active_") and value is True]
-    return Reading(int(clock), None, tuple(sorted(active)))
 
 
 def measure_ceilings() -> Ceilings:

@@ -61,7 +61,7 @@ def sample(
 ) -> Samples:
     """Sample until the interval is narrow enough or the budget is spent.
 
-    Raises UsageError when the host stayed behind the device: then there is no kernel time to report.
+    Raises UsageError when the host stayed behind the device: then there is no device time to report.
     """
     started = now()
     while True:
@@ -89,7 +89,7 @@ def sample(
     if not seconds:
         raise UsageError(
             f"{watch.quantity}: required a host that enqueues ahead of the device, found all {refused} "
-            "launches late; the machine is too busy to time kernels one by one, use --quantity graph"
+            "launches late; stop what else keeps this machine's cores busy, or measure the quantity call"
         )
     return Samples(watch.quantity, tuple(seconds), stop, throttled, refused, tuple(readings))
 

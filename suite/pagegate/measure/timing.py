@@ -1,47 +1,62 @@
-"""Timing a kernel on a workload: fresh inputs, the right stopwatch, one list of samples."""
+"""Timing a kernel on a workload: fresh inputs, the right stopwatch, one list of samples.
+
+Who samples once calls `measure`. Who compares two kernels in turns keeps one `stopwatch` each, and calls
+`sampler.sample(watch, plan, read_machine)` as often as there are rounds: inputs and graphs stay.
+"""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from pagegate.cases.content import make_content
 from pagegate.cases.inputs import Inputs, Placement, place
-from pagegate.cases.registry import Kernel, kernels_root
+from pagegate.cases.registry import Kernel
 from pagegate.cases.spec import AttentionSpec, Case
+from pagegate.errors import UsageError
 
-from .gpu import CallWatch, GraphWatch, KernelWatch, flush_bytes, read_machine
+from .gpu import CallWatch, GraphWatch, KernelWatch, flush_bytes
+from .machine import read_machine
+from .roofline import cost
 from .sampler import Plan, Stopwatch, sample
-from .samples import Samples
+from .samples import QUANTITIES, Samples
 
 _MOST_COPIES = 96
 _LAUNCHES_PER_GRAPH = 24
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Launches of one kernel on copies of one workload's inputs; they keep their tensors alive."""
-
-    launches: list[Callable[[], object]]
-
-
 def copies_for(spec: AttentionSpec, cache_bytes: int) -> int:
-    """How many copies of the inputs keep each other out of a cache of half of `cache_bytes`."""
-    return max(1, min(_MOST_COPIES, -(-cache_bytes // max(spec.kv_bytes, 1))))
+    """How many copies of the inputs are read in turn until `cache_bytes` have passed, so that none is
+    still in a cache of half that size. Counts what is read: a window reads little of its keys."""
+    return max(1, min(_MOST_COPIES, -(-cache_bytes // max(cost(spec).bytes, 1))))
 
 
-def prepare(kernel: Kernel, case: Case, copies: int = 1) -> Prepared:
-    """Random inputs on the GPU, placed `copies` times on different pages, and a launch for each."""
+def stopwatch(kernel: Kernel, case: Case, quantity: str, placement_seed: int = 0) -> Stopwatch:
+    """A watch ("kernel", "graph" or "call") over launches of a kernel on a case's random inputs.
+
+    It holds the inputs on the GPU as long as it lives. placement_seed: which physical pages they get.
+    Raises UsageError for another quantity, and without a GPU.
+    """
+    if quantity not in QUANTITIES:
+        raise UsageError(f"quantity: required one of {', '.join(QUANTITIES)}, found {quantity!r}")
+    if not torch.cuda.is_available():
+        raise UsageError("measuring: required a CUDA or HIP GPU, found none; nothing times the interpreter")
+    copies = copies_for(case.spec, flush_bytes()) if quantity == "graph" else 1
+    launches = _launches(kernel, case, copies, placement_seed)
+    if quantity == "graph":
+        return GraphWatch(launches, max(1, _LAUNCHES_PER_GRAPH // copies))
+    return KernelWatch(launches[0]) if quantity == "kernel" else CallWatch(launches[0])
+
+
+def _launches(kernel: Kernel, case: Case, copies: int, placement_seed: int) -> list[Callable[[], object]]:
+    """A launch for each copy of the inputs, on pages of its own."""
     content = make_content(case, torch.device("cuda"))
     launches = []
     for number in range(copies):
-        inputs = _clean(place(content, Placement(seed=number, dead="large")))
+        inputs = _clean(place(content, Placement(seed=placement_seed + number, dead="large")))
         launches.append(kernel.bind(inputs, out=torch.empty_like(inputs.q)))
-    return Prepared(launches)
+    return launches
 
 
 def _clean(inputs: Inputs) -> Inputs:
@@ -51,38 +66,13 @@ def _clean(inputs: Inputs) -> Inputs:
 
 
 def measure(kernel: Kernel, case: Case, quantity: str, plan: Plan) -> Samples:
-    """Samples of one quantity ("kernel", "graph" or "call") of a kernel on a case.
+    """Samples of one quantity of a kernel on a case; nothing of it stays on the GPU.
 
-    Raises UsageError when kernel times cannot be had (see `sampler.sample`).
+    Raises UsageError when device times cannot be had (see `sampler.sample`) or as `stopwatch` does.
     """
-    copies = copies_for(case.spec, flush_bytes()) if quantity == "graph" else 1
-    prepared = prepare(kernel, case, copies)
-    watch: Stopwatch
-    if quantity == "graph":
-        watch = GraphWatch(prepared.launches, max(1, _LAUNCHES_PER_GRAPH // copies))
-    elif quantity == "kernel":
-        watch = KernelWatch(prepared.launches[0])
-    else:
-        watch = CallWatch(prepared.launches[0])
+    watch = stopwatch(kernel, case, quantity)
     try:
         return sample(watch, plan, read_machine)
     finally:
-        del watch, prepared
+        del watch
         torch.cuda.empty_cache()
-
-
-def subject() -> dict[str, str]:
-    """Which `paged_kernels` ran: its folder's commit, or that it is not under version control."""
-    root = kernels_root()
-    return {"paged_kernels": _commit(root)}
-
-
-def _commit(root: Path) -> str:
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    commit = git("rev-parse", "HEAD")
-    if not commit:
-        return "unversioned"
-    return commit + ("-dirty" if git("status", "--porcelain", "--", str(root)) else "")
