@@ -91,6 +91,7 @@ def write_kv_cache(
     Raises:
         ValueError: an argument cannot work; names it, what was required and what was found.
     """
+    require(isinstance(k, torch.Tensor), "k", "a tensor", type(k).__name__)
     require(k.dim() == 3, "k", "3 dimensions [num_tokens, num_kv_heads, head_dim]", list(k.shape))
     require(k.dtype in QUERY_DTYPES, "k", "dtype float16, bfloat16 or float32", k.dtype)
     check_device(k)
@@ -98,6 +99,7 @@ def write_kv_cache(
     num_tokens, num_kv_heads, head_dim = k.shape
     check_companion("v", v, k, (num_tokens, num_kv_heads, head_dim), k.dtype)
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        require(isinstance(cache, torch.Tensor), name, "a tensor", type(cache).__name__)
         require(cache.dim() == 4, name, "4 dimensions [num_pages, page_size, ...]", list(cache.shape))
         shape = (*cache.shape[:2], num_kv_heads, head_dim)
         dtype = cache.dtype if cache.dtype in FP8_DTYPES else k.dtype
@@ -196,6 +198,7 @@ def merge_states(
     Raises:
         ValueError: an argument cannot work; names it, what was required and what was found.
     """
+    require(isinstance(out_a, torch.Tensor), "out_a", "a tensor", type(out_a).__name__)
     require(out_a.dim() == 3, "out_a", "3 dimensions [num_tokens, num_heads, head_dim]", list(out_a.shape))
     require(out_a.dtype in QUERY_DTYPES, "out_a", "dtype float16, bfloat16 or float32", out_a.dtype)
     check_device(out_a)
