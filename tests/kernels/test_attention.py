@@ -1,11 +1,21 @@
 """The public call: what it refuses, and that every launch configuration is right."""
 
+import inspect
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paged_kernels import LaunchConfig, Machine, Problem, choose_config, paged_attention, validate_tables
+from paged_kernels import (
+    LaunchConfig,
+    Machine,
+    Problem,
+    choose_config,
+    paged_attention,
+    plan,
+    validate_tables,
+)
 from paged_kernels.launch import MAX_SPLITS, q_block_bound
 from pagegate.cases.content import make_content
 from pagegate.cases.inputs import Placement, place
@@ -49,6 +59,27 @@ def _bad(inputs):
         "q is float64": ("q", {"q": q.double()}),
         "q is strided in its last dimension": ("q", {"q": q.transpose(1, 2).contiguous().transpose(1, 2)}),
         "heads do not divide": ("q", {"q": q[:, :3].contiguous()}),
+        "q is no tensor": ("q", {"q": None}),
+        "a head_dim of 257": ("q", {"q": torch.zeros(4, 4, 257, dtype=q.dtype)}),
+        "a ratio of 129": (
+            "q", {"q": q[:, :1].repeat(1, 129, 1), "k_cache": k[:, :, :1], "v_cache": k[:, :, :1]}
+        ),
+        "no query heads": ("q", {"q": q[:, :0]}),
+        "the cache is no tensor": ("v_cache", {"v_cache": [1, 2]}),
+        "the cache is elsewhere": ("k_cache", {"k_cache": k.to("meta")}),
+        "the cache is strided in its last dimension": (
+            "k_cache", {"k_cache": k.transpose(2, 3).contiguous().transpose(2, 3)}
+        ),
+        "v's dtype differs": ("v_cache", {"v_cache": inputs.v_cache.to(torch.float8_e4m3fn)}),
+        "pages of 4": ("k_cache", {"k_cache": k[:, :4], "v_cache": k[:, :4]}),
+        "seq_lens is a list": ("seq_lens", {"seq_lens": [40, 33]}),
+        "seq_lens is elsewhere": ("seq_lens", {"seq_lens": inputs.seq_lens.to("meta")}),
+        "seq_lens is strided": ("seq_lens", {"seq_lens": inputs.seq_lens.repeat(2)[::2]}),
+        "cu_seqlens_q is int64": ("cu_seqlens_q", {"cu_seqlens_q": inputs.cu_seqlens_q.long()}),
+        "cu_seqlens_q is missing": ("cu_seqlens_q", {"cu_seqlens_q": None}),
+        "the table has a row too few": ("block_table", {"block_table": inputs.block_table[:1]}),
+        "the table is no tensor": ("block_table", {"block_table": [[1, 2]]}),
+        "the table is transposed": ("block_table", {"block_table": inputs.block_table.T.contiguous().T}),
         "head_dim differs": ("k_cache", {"k_cache": k[..., :16].contiguous()}),
         "the cache has three dimensions": ("k_cache", {"k_cache": k[0]}),
         "the page size is odd": ("k_cache", {"k_cache": k[:, :15], "v_cache": k[:, :15]}),
@@ -65,7 +96,18 @@ def _bad(inputs):
         "a cap of 0": ("logits_soft_cap", {"logits_soft_cap": 0.0}),
         "slopes per KV head": ("alibi_slopes", {"alibi_slopes": torch.ones(2)}),
         "slopes in bf16": ("alibi_slopes", {"alibi_slopes": torch.ones(4, dtype=torch.bfloat16)}),
+        "a negative cap": ("logits_soft_cap", {"logits_soft_cap": -1.0}),
+        "a negative window": ("sliding_window", {"sliding_window": -3}),
+        "slopes that are a list": ("alibi_slopes", {"alibi_slopes": [0.5] * 4}),
+        "sinks that are a number": ("sinks", {"sinks": 1.0}),
+        "sinks in float64": ("sinks", {"sinks": torch.ones(4, dtype=torch.float64)}),
         "sinks of another length": ("sinks", {"sinks": torch.ones(3)}),
+        "a scale in bf16": ("k_scale", {"k_scale": torch.ones(1, dtype=torch.bfloat16)}),
+        "a scale without dimensions": ("v_scale", {"v_scale": torch.tensor(1.0)}),
+        "out is strided in its last dimension": (
+            "out", {"out": torch.empty(4, 32, 4, dtype=torch.bfloat16).transpose(1, 2)}
+        ),
+        "out is elsewhere": ("out", {"out": torch.empty(4, 4, 32, dtype=torch.bfloat16, device="meta")}),
         "a scale that is a number": ("k_scale", {"k_scale": 2.0}),
         "a scale per head": ("v_scale", {"v_scale": torch.ones(2)}),
         "out of another shape": ("out", {"out": torch.empty(4, 4, 16, dtype=torch.bfloat16)}),
@@ -76,15 +118,24 @@ def _bad(inputs):
     }  # fmt: skip
 
 
+def test_every_argument_has_a_way_to_be_wrong():
+    inputs = place(make_content(parse_case("q3s40_q1s33 h4/2 d32"), CPU), Placement())
+    refused = {argument for argument, _ in _bad(inputs).values()}
+    taken = set(inspect.signature(paged_attention).parameters)
+    assert taken - refused == {"softmax_scale", "causal", "return_lse"}
+
+
 NAMES = sorted(_bad(place(make_content(parse_case("q3s40_q1s33 h4/2 d32"), CPU), Placement())))
 
 
 @pytest.mark.parametrize("what", NAMES)
 def test_what_cannot_work_is_refused_by_name(call, what):
     argument, changes = _bad(call.inputs)[what]
+    out = torch.full((4, 4, 32), 7.0, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match=rf"^{argument}: required .*, found ") as error:
-        call(**changes)
+        call(**(({"out": out} if "q" not in changes else {}) | changes))
     assert len(str(error.value)) < 300
+    assert bool((out == 7).all())  # refused before anything runs
 
 
 def _tables(**changes):
@@ -181,10 +232,51 @@ def test_chosen_configurations_can_be_launched(problem, machine):
     config = choose_config(problem, machine)
     assert config.block_m >= problem.gqa_ratio
     assert 1 <= config.num_splits <= MAX_SPLITS
-    assert choose_config(problem, machine) == config
+    assert choose_config.__wrapped__(problem, machine) == config  # pure: the cache hides nothing
+    # a split has keys to read, up to rounding to tiles
+    assert (config.num_splits - 1) * config.tile < max(problem.capacity, 1)
+    assert choose_config(problem, machine, "naive").rung == "naive"
+
+
+@given(problems, st.integers(1, 2000))
+def test_a_plan_depends_on_nothing_but_shapes(problem, multiprocessors):
+    """More processors never mean fewer splits."""
+    few, many = (
+        choose_config(problem, Machine("cuda", count)) for count in (multiprocessors, 2 * multiprocessors)
+    )
+    assert few.num_splits <= many.num_splits
+    assert few.block_m == many.block_m
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=20), st.sampled_from([1, 2, 3, 5, 16]))
 def test_the_grid_bound_covers_every_block(query_lens, block_q):
     needed = sum(-(-n // block_q) for n in query_lens)
     assert q_block_bound(sum(query_lens), len(query_lens), block_q) >= needed
+
+
+@pytest.mark.parametrize("rung", ["naive", "unified"])
+def test_no_sequences_and_no_tokens(rung):
+    """Nothing to do is no error, and writes nothing."""
+    config = LaunchConfig(rung=rung)
+    for tokens, seqs in ((0, 0), (0, 2), (3, 0)):
+        q = torch.zeros(tokens, 2, 32)
+        cache = torch.zeros(1, 16, 1, 32)
+        out = torch.full((tokens, 2, 32), 7.0)
+        paged_attention(
+            q, cache, cache, block_table=torch.zeros(seqs, 1, dtype=torch.int32),
+            seq_lens=torch.zeros(seqs, dtype=torch.int32),
+            cu_seqlens_q=torch.zeros(seqs + 1, dtype=torch.int32), max_query_len=0, out=out, config=config,
+        )  # fmt: skip
+        assert bool((out == 7).all())
+
+
+def test_a_plan_reads_no_data(call):
+    """Tensors without memory are enough to plan with."""
+    inputs = call.inputs
+    arguments = (inputs.q, inputs.k_cache, inputs.block_table)
+    assert plan(*arguments, 3) == plan(*(torch.full_like(x, 1) for x in arguments), 3)
+    assert plan(*arguments, 3, rung="naive").rung == "naive"
+    # a window bounds what splits can share
+    long = torch.zeros(1, 4096, dtype=torch.int32)
+    free, windowed = (plan(inputs.q[:1], inputs.k_cache, long, 1, window) for window in (None, 64))
+    assert free.num_splits > windowed.num_splits
