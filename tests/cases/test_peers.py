@@ -218,7 +218,7 @@ SUPPORTED = {
     "vLLM's FlashAttention-3": 7,
     "fa3-fwd": 5,
     "flashinfer": 6,
-    "vllm_triton": 9,
+    "vllm_triton": 8,
 }
 
 

@@ -21,7 +21,8 @@ from pagegate.cases.inputs import Inputs
 def find_library(name: str) -> tuple[Any, str]:
     """A module and "", or None and why it does not import."""
     if torch.cuda.is_available():
-        torch.cuda.init()  # extensions expect the CUDA libraries that torch brings
+        # extensions expect the CUDA libraries that torch brings
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     try:
         return importlib.import_module(name), ""
     except Exception as error:  # a library built for another torch or driver fails in ways of its own
