@@ -9,6 +9,7 @@ import torch
 from pagegate.cases.notation import parse_case
 from pagegate.cases.registry import find_kernel, kernels_root
 from pagegate.errors import UsageError
+from pagegate.measure.gpu import graph_repeats
 from pagegate.measure.machine import reasons_in, violations_in
 from pagegate.measure.samples import Samples
 from pagegate.measure.subject import subject
@@ -36,6 +37,14 @@ def test_a_power_cap_is_normal_and_heat_is_not():
 )
 def test_copies_drive_each_other_out_of_the_cache(line, copies):
     assert copies_for(parse_case(line).spec, 120 << 20) == copies
+
+
+def test_a_graph_holds_two_dozen_launches_but_no_long_wait():
+    assert graph_repeats(1, 30e-6) == 24
+    assert graph_repeats(8, 30e-6) == 3
+    assert graph_repeats(96, 5e-6) == 1
+    assert graph_repeats(1, 400e-6) == 10
+    assert graph_repeats(1, 0.05) == 1
 
 
 def test_an_unknown_quantity():
