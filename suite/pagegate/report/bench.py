@@ -60,6 +60,9 @@ def _notes(row: Row) -> str:
     if samples.throttled:
         reasons = sorted({reason for reading in samples.readings for reason in reading.reasons})
         notes.append(f"{samples.throttled} of {len(samples.seconds)} throttled ({', '.join(reasons)})")
+    clocks = [reading.sm_mhz for reading in samples.readings if reading.sm_mhz]
+    if clocks and min(clocks) < 0.97 * max(clocks):
+        notes.append(f"SM clock {min(clocks):,} to {max(clocks):,} MHz")
     if samples.refused:
         notes.append(f"{samples.refused} late launches refused")
     return "; ".join(notes)
