@@ -1,5 +1,7 @@
 """The shape of the repository: import rules, names that others own, the README's promises."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,8 +24,9 @@ def test_source_roots_are_no_packages():
     for root in ("suite", "kernels"):
         assert not (ROOT / root / "__init__.py").exists()
     # transformers asks find_spec("kernels"): a bare folder must not look like an installed package
-    spec = "import importlib.util as u; s = u.find_spec('kernels'); print(s is None or s.origin is None)"
-    assert python(spec).strip() == "True"
+    for name in ("kernels", "suite"):
+        spec = f"import importlib.util as u; s = u.find_spec({name!r}); print(s is None or s.origin is None)"
+        assert python(spec).strip() == "True"
 
 
 @pytest.mark.parametrize("module", ["spec", "notation", "workloads", "registry", "features"])
@@ -35,14 +38,40 @@ def test_listing_needs_no_torch(module):
     assert python(code).strip() == "[]"
 
 
-@pytest.mark.skipif(
-    shutil.which("lint-imports", path=Path(sys.executable).parent) is None, reason="no linter"
-)
-def test_a_backward_import_would_be_found():
-    """The contract is kept, and it can fail: the layers are those of the design."""
-    tool = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run([tool, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "0 broken" in done.stdout
+LINTER = shutil.which("lint-imports", path=Path(sys.executable).parent)
+
+
+def lint_imports(root):
+    roots = os.pathsep.join(str(root / name) for name in ("suite", "kernels"))
+    environment = {**os.environ, "PYTHONPATH": roots}
+    return subprocess.run(
+        [LINTER, "--no-cache"], cwd=root, capture_output=True, text=True, check=False, env=environment
+    )
+
+
+@pytest.mark.skipif(LINTER is None, reason="no import-linter")
+def test_imports_run_one_way():
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout
+    assert " 0 broken" in done.stdout
+
+
+@pytest.mark.skipif(LINTER is None, reason="no import-linter")
+def test_imports_the_wrong_way_would_be_found(tmp_path):
+    for root in ("suite", "kernels"):
+        shutil.copytree(ROOT / root, tmp_path / root, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for module, line in (
+        ("suite/pagegate/oracle/results.py", "import pagegate.report.terminal"),
+        ("suite/pagegate/oracle/memory.py", "import paged_kernels"),
+        ("kernels/paged_kernels/launch.py", "import pagegate.errors"),
+        ("suite/pagegate/cases/notation.py", "import numpy"),
+    ):
+        with (tmp_path / module).open("a") as file:
+            file.write(f"\n{line}\n")
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1
+    assert "4 broken" in done.stdout, done.stdout
 
 
 def test_the_readme_names_the_two_commands():
@@ -68,11 +97,16 @@ def test_the_readmes_kernel_passes(tmp_path):
 
 
 def test_the_corpus_is_read_and_has_reasons():
+    from pagegate.cases.notation import format_case
     from pagegate.oracle.saving import load_saved
 
     saved = load_saved([ROOT / "tests" / "corpus"])
     assert len(saved) >= 8
     assert all(entry.why for entry in saved)
+    for entry in saved:
+        text = json.loads(entry.path.read_text())
+        assert text["line"] == format_case(entry.case)
+        assert text["case"] == entry.case.to_json()
 
 
 def test_the_corpus_holds(monkeypatch, capsys):
@@ -80,4 +114,5 @@ def test_the_corpus_holds(monkeypatch, capsys):
 
     monkeypatch.chdir(ROOT)
     assert main(["replay", "--kernel", "unified"]) == 0
-    assert "10 of 10 held" in capsys.readouterr().out
+    count = len(list((ROOT / "tests" / "corpus").glob("*.json")))
+    assert f"{count} of {count} held" in capsys.readouterr().out

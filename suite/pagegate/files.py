@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,14 @@ from pagegate.errors import UsageError
 def write_text(path: Path, text: str) -> None:
     """Raises UsageError when the file cannot be written; then the old one, if any, is untouched."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        # not tempfile's: its files are for their owner alone, and results are read by others
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            with os.fdopen(handle, "w") as file:
+            with beside.open("x") as file:
                 file.write(text)
-            Path(name).replace(path)
+            beside.replace(path)
         except BaseException:
-            Path(name).unlink()
+            beside.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise UsageError(f"{path}: required a file that can be written, found {error.strerror}") from error

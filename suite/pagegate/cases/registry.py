@@ -122,16 +122,21 @@ def _our_plan(rung: str) -> Callable[[Inputs], dict[str, Any]]:
     return plan
 
 
-def _peer(name: str) -> Callable[[], Callable[..., Any]]:
-    """A function of `cases.peers`, whose parameters say what the peer supports."""
-    return lambda: getattr(importlib.import_module("pagegate.cases.peers"), name)
+def _peer(name: str, summary: str) -> Kernel:
+    """A module of `cases.peers`, imported when it is needed."""
 
+    def module() -> Any:
+        return importlib.import_module(f"pagegate.cases.peers.{name}")
 
-def _peer_prepares(name: str) -> Callable[[Inputs], Callable[..., Any]]:
-    def prepare(inputs: Inputs) -> Callable[..., Any]:
-        return _peer(f"{name}_prepare")()(inputs)  # type: ignore[no-any-return]
-
-    return prepare
+    return Kernel(
+        name,
+        summary,
+        lambda: module().parameters,
+        supports=lambda spec: module().unsupported(spec),
+        prepare=lambda inputs: module().prepare(inputs),
+        replayable=False,
+        peer=True,
+    )
 
 
 _LOADED: set[str] = set()  # plugins: several commands may run in one process
@@ -145,14 +150,11 @@ _KERNELS: dict[str, Kernel] = {
             _ours("unified"),
             plan=_our_plan("unified"),
         ),
-        Kernel(
-            "torch_sdpa",
-            "torch's scaled_dot_product_attention after gathering the pages",
-            _peer("torch_sdpa"),
-            prepare=_peer_prepares("torch_sdpa"),
-            replayable=False,
-            peer=True,
-        ),
+        _peer("torch_sdpa", "torch's scaled_dot_product_attention after gathering the pages"),
+        _peer("flash_attn_3", "FlashAttention-3; over gathered keys where its build has no paged caches"),
+        _peer("flashinfer", "FlashInfer's paged wrappers, planned outside the call"),
+        _peer("vllm_triton", "vLLM's Triton kernel, launched as its backend does"),
+        _peer("cudnn", "cuDNN's attention graph with page tables"),
     )
 }
 

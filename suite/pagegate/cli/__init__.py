@@ -22,6 +22,7 @@ COMMANDS = {
     "mutants": "would the checks notice a fault?",
     "bench": "latency, bandwidth, share of the roofline",
     "compare": "two result files beside each other",
+    "compiled": "registers, spills, instructions, for GPUs that need not be here",
     "baseline": "accepted numbers: show, or accept new ones with a reason",
 }
 

@@ -27,6 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _named_cases(options: argparse.Namespace, device: common.Device) -> dict[str, Case]:
     if options.case:
+        if options.expression or options.tier:
+            raise UsageError("--case: required without -k and --tier, found both")
         return {format_case(case): case for case in map(parse_case, options.case)}
     # without a GPU only the small tier ends soon
     tier = options.tier or ("small" if device.kind == "cpu" else None if options.expression else "pr")

@@ -9,6 +9,7 @@ from pagegate.cases.features import FEATURES
 from pagegate.cases.notation import format_case, format_spec
 from pagegate.cases.registry import kernels
 from pagegate.cases.workloads import TIERS, Workload, find_workloads, matches, workloads
+from pagegate.errors import UsageError
 
 from . import PASSED, common
 
@@ -68,6 +69,8 @@ _LISTS: dict[str, tuple[Callable[[argparse.Namespace], Rows], list[str]]] = {
 
 def run(options: argparse.Namespace) -> int:
     common.refuse_unwritable(options.json)
+    from rich.markup import escape
+
     from pagegate.files import write_json
     from pagegate.report import terminal
 
@@ -81,7 +84,12 @@ def run(options: argparse.Namespace) -> int:
         data[name] = rows(options)
         if options.expression and name != "workloads":
             data[name] = [row for row in data[name] if matches(options.expression, row[0])]
-        out.print(terminal.table(name, columns, data[name]))
+            if not data[name]:
+                raise UsageError(
+                    f"-k: required an expression that matches one of the {name}, found {options.expression!r}"
+                )
+        cells = [[escape(cell) for cell in row] for row in data[name]]
+        out.print(terminal.table(name, columns, cells))
     if options.what is None:
         counts = ", ".join(f"{sum(row.tier == tier for row in workloads())} {tier}" for tier in TIERS)
         out.print(f"{len(workloads())} workloads ({counts}); see `pagegate list workloads|relations|mutants`")

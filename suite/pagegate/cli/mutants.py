@@ -22,6 +22,8 @@ def run(options: argparse.Namespace) -> int:
     common.refuse_not_positive(options, "workers")
     device = common.choose_device(options.device)
     common.refuse_unwritable(options.json)
+    from rich.markup import escape
+
     from pagegate.files import write_json
     from pagegate.oracle.isolation import Setup
     from pagegate.oracle.mutant_table import MUTANTS
@@ -50,7 +52,13 @@ def run(options: argparse.Namespace) -> int:
         verdicts = run_mutants(chosen, setup, options.workers or device.workers, on_verdict)
     styles = {"KILLED": "green", "SURVIVED": "bold red", "ERROR": "bold red"}
     rows = [
-        [v.mutant.name, v.mutant.stands_for, f"[{styles[v.outcome]}]{v.outcome}[/]", v.by, str(v.cases)]
+        [
+            v.mutant.name,
+            v.mutant.stands_for,
+            f"[{styles[v.outcome]}]{v.outcome}[/]",
+            escape(v.by),
+            str(v.cases),
+        ]
         for v in verdicts
     ]
     columns = ["mutant", "stands for", "", "by", "cases"]

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             elif len(saved) == 1:
                 ratio = terminal.ratio_of(result) or "none"
                 out.print(f"{terminal.status(result.status)} {result.kernel}  {format_case(entry.case)}")
-                out.print(f"  {result.reason or f'worst error / budget {ratio}'}")
+                out.print(f"  {result.reason or f'worst error / budget {ratio}'}", markup=False)
     failed = sum(result.failed for result in flat)
     out.print(f"replay: {len(flat) - failed} of {len(flat)} held")
     terminal.print_unsupported(out, count_unsupported(flat))

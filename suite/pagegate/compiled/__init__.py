@@ -1,1 +1,1 @@
-"""What the compiler made of a kernel, for targets that need not be present."""
+"""What the compiler made of the kernels, for GPUs that need not be present."""

@@ -1,4 +1,4 @@
-"""Other people's kernels: layouts and conventions are converted outside the timed call."""
+"""torch's scaled_dot_product_attention, after gathering the pages inside the call."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from .inputs import Inputs
+from pagegate.cases.inputs import Inputs
+from pagegate.cases.spec import AttentionSpec
 
 
-def torch_sdpa(
+def parameters(
     out: Any = None,
     causal: Any = None,
     softmax_scale: Any = None,
@@ -19,7 +20,11 @@ def torch_sdpa(
     """What torch's scaled_dot_product_attention can be made to do; the call itself is prepared."""
 
 
-def torch_sdpa_prepare(inputs: Inputs) -> Callable[..., torch.Tensor]:
+def unsupported(spec: AttentionSpec) -> str | None:
+    return None
+
+
+def prepare(inputs: Inputs) -> Callable[..., torch.Tensor]:
     """Sequences of equal lengths as one dense batch: gather their pages, then attend. Lengths are read
     on the host here, so a captured graph holds for these lengths only."""
     page_size = inputs.k_cache.shape[1]
