@@ -52,7 +52,8 @@ def attend(
 ):
     """Online softmax over tiles [first_tile, last_tile). Not MASKED: every row sees every key there."""
     dims = tl.arange(0, q.shape[1])
-    for tile in range(first_tile, last_tile):
+    # at most two tiles are masked: nothing to pipeline there
+    for tile in tl.range(first_tile, last_tile, num_stages=1 if MASKED else None):
         positions = tile * TILE + tl.arange(0, TILE)
         live = (positions >= begin) & (positions < end)
         k_slots = slot_offsets(table_ptr, positions, live, stride_k_page, stride_k_slot, PAGE_SIZE, MASKED)
