@@ -50,7 +50,8 @@ def run_launch(
     groups = np.stack(np.meshgrid(*(np.arange(size) for size in grid), indexing="ij"), -1)
     groups = groups.transpose(2, 1, 0, 3).reshape(-1, 3)
     executed = np.zeros(len(program.blocks), np.int64)
-    share = min(processes, -(-len(groups) * num_warps // WAVES_PER_BATCH))
+    # atomics of several processes would not see each other
+    share = 1 if program.has_atomics else min(processes, -(-len(groups) * num_warps // WAVES_PER_BATCH))
     if share > 1:
         _run_shared(program, memory, arguments, groups, num_warps, share, findings, executed)
     else:
