@@ -103,7 +103,7 @@ class LocalMemory:
         for (wave, lane), first in zip(np.argwhere(wanted), where, strict=True):
             place = self._data[first : first + size]
             old[wave, lane] = place.copy().view(np.uint32)
-            place[:] = change(old[wave, lane], data[wave, lane]).view(np.uint8)
+            place[:] = change(old[wave, lane], np.ascontiguousarray(data[wave, lane])).view(np.uint8)
         self._writers[index] = _ATOMIC
         self._writer_at[index >> 2] = self._findings.current
         return old

@@ -123,7 +123,7 @@ class AddressSpace:
                     findings.add("misaligned atomic", f"byte {first} of {allocation.name}")
                 place = allocation.data[first : first + size]
                 old[wave, lane] = place.copy().view(np.uint32)
-                place[:] = change(old[wave, lane], data[wave, lane]).view(np.uint8)
+                place[:] = change(old[wave, lane], np.ascontiguousarray(data[wave, lane])).view(np.uint8)
         return old
 
     def replay(self, stores: list[Store]) -> None:
