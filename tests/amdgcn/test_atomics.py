@@ -14,7 +14,9 @@ CELLS, BLOCK, GROUPS = 8, 128, 3
 
 
 @triton.jit
-def update_kernel(cells_ptr, values_ptr, old_ptr, n, CELLS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr):
+def update_kernel(
+    cells_ptr, values_ptr, old_ptr, n, CELLS: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr
+):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = at < n
     value = tl.load(values_ptr + at, mask=live)
@@ -88,7 +90,11 @@ def last_kernel(x_ptr, partial_ptr, arrived_ptr, out_ptr, GROUPS: tl.constexpr, 
 
 def test_the_last_workgroup_reduces(target: str) -> None:
     x = torch.randn(40, BLOCK)
-    partial, arrived, out = torch.full((40, BLOCK), float("nan")), torch.zeros(1, dtype=torch.int32), torch.zeros(BLOCK)
+    partial, arrived, out = (
+        torch.full((40, BLOCK), float("nan")),
+        torch.zeros(1, dtype=torch.int32),
+        torch.zeros(BLOCK),
+    )
     with emulated(target, processes=2) as session:
         last_kernel[(40,)](x, partial, arrived, out, 40, BLOCK, num_warps=2)
     assert not session.report.findings

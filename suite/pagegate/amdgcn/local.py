@@ -96,10 +96,11 @@ class LocalMemory:
         old = np.zeros((*addresses.shape, size // 4), np.uint32)
         index = where[:, None] + np.arange(size)
         others = [self._writers[index], self._readers[index]]
-        for shadow, seen, text in zip((self._writers, self._readers), others, ("write", "read"), strict=True):
+        for shadow, seen, verb in zip((self._writers, self._readers), others, ("write", "read"), strict=True):
+            text = "atomic on LDS byte {} after a " + verb
             suspects = (seen != 0) & (seen != tags[:, None]) & (seen != _ATOMIC)
             if suspects.any():
-                self._compare(index, tags[:, None], suspects, 1, shadow, f"atomic on LDS byte {{}} after a {text}")
+                self._compare(index, tags[:, None], suspects, 1, shadow, text)
         for (wave, lane), first in zip(np.argwhere(wanted), where, strict=True):
             place = self._data[first : first + size]
             old[wave, lane] = place.copy().view(np.uint32)

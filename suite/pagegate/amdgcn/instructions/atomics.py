@@ -41,9 +41,10 @@ _ARITHMETIC: dict[str, Update] = {
     "inc": lambda old, operand: np.where(old >= operand, old * 0, old + old.dtype.type(1)),
     "dec": lambda old, operand: np.where((old == 0) | (old > operand), operand, old - old.dtype.type(1)),
 }
+_PLAIN = ("add", "sub", "and", "or", "xor", "inc", "dec")
 # name in global and buffer instructions -> update, dtype of 32-bit operands, dtype of 64-bit ones
 _GLOBAL = {
-    **{name: (name, np.uint32, np.uint64) for name in ("swap", "add", "sub", "and", "or", "xor", "inc", "dec")},
+    **{name: (name, np.uint32, np.uint64) for name in (*_PLAIN, "swap")},
     "smin": ("min", np.int32, np.int64), "smax": ("max", np.int32, np.int64),
     "umin": ("min", np.uint32, np.uint64), "umax": ("max", np.uint32, np.uint64),
 }  # fmt: skip
@@ -109,7 +110,11 @@ def _register(parsed: Parsed, target: Operand | None, size: int) -> int | None:
 
 
 def _step(
-    place: Callable[[Machine], tuple[Array, Array]], data: Fetch, update: Update, size: int, target: int | None
+    place: Callable[[Machine], tuple[Array, Array]],
+    data: Fetch,
+    update: Update,
+    size: int,
+    target: int | None,
 ) -> Step:
     def step(m: Machine) -> None:
         address, lanes = place(m)
@@ -166,18 +171,19 @@ def _compare_store(old: Array, data: Array) -> Array:
     return data[len(old) :] if np.array_equal(old, data[: len(old)]) else old
 
 
+# update, letter in the name
 _LOCAL = [
-    *((name, kind, np.uint32 if bits == 32 else np.uint64, bits)
-      for bits in (32, 64) for name, kind in
-      (("add", "u"), ("sub", "u"), ("inc", "u"), ("dec", "u"), ("min", "u"), ("max", "u"), ("and", "b"), ("or", "b"), ("xor", "b"))),
-    *((name, "i", np.int32 if bits == 32 else np.int64, bits) for bits in (32, 64) for name in ("min", "max")),
-]  # fmt: skip
+    *((name, "b" if name in ("and", "or", "xor") else "u") for name in _PLAIN),
+    *((name, letter) for name in ("min", "max") for letter in "iu"),
+]
 for _returns, _suffix in ((False, ""), (True, "_rtn")):
-    for _name, _kind, _dtype, _bits in _LOCAL:
-        _update = _typed(_ARITHMETIC[_name], _dtype)
-        SPECIAL[f"ds_{_name}{_suffix}_{_kind}{_bits}"] = _local(_update, _bits // 8, _returns)
-    SPECIAL[f"ds_add{_suffix}_f32"] = _local(_typed(_ARITHMETIC["add"], np.float32), 4, _returns)
     for _bits in (32, 64):
+        for _name, _letter in _LOCAL:
+            _number: Any = np.dtype(f"{'i' if _letter == 'i' else 'u'}{_bits // 8}").type
+            _update = _typed(_ARITHMETIC[_name], _number)
+            SPECIAL[f"ds_{_name}{_suffix}_{_letter}{_bits}"] = _local(_update, _bits // 8, _returns)
         SPECIAL[f"ds_cmpst{_suffix}_b{_bits}"] = _local(_compare_store, _bits // 8, _returns, 2)
-for _bits, _dtype in ((32, np.uint32), (64, np.uint64)):
-    SPECIAL[f"ds_wrxchg_rtn_b{_bits}"] = _local(_typed(_ARITHMETIC["swap"], _dtype), _bits // 8, True)
+    SPECIAL[f"ds_add{_suffix}_f32"] = _local(_typed(_ARITHMETIC["add"], np.float32), 4, _returns)
+for _bits in (32, 64):
+    _number = np.dtype(f"u{_bits // 8}").type
+    SPECIAL[f"ds_wrxchg_rtn_b{_bits}"] = _local(_typed(_ARITHMETIC["swap"], _number), _bits // 8, True)

@@ -70,14 +70,14 @@ def _decoder(
             need_count(parsed, operand, count)
         a, b = fetch(left, reads[0]), fetch(right, reads[1])
         dtype = np.float32 if kind == "f32" else np.int32
-        constant = (
-            np.uint32(constant_bits(addend.text, kind == "f32", 32)).view(dtype) if addend.kind == "c" else None
-        )
+        constant = None
+        if addend.kind == "c":
+            constant = np.uint32(constant_bits(addend.text, kind == "f32", 32)).view(dtype)
 
         def step(m: Machine) -> None:
-            product = np.matmul(a(m), b(m).transpose(0, 2, 1))
+            product = np.matmul(a(m), b(m).transpose(0, 2, 1)).astype(dtype, copy=False)
             grouped = product.reshape(m.shape.waves, rows // 4, blocks, 4, side)
-            values = grouped.transpose(1, 3, 0, 2, 4).reshape(rows, m.shape.waves, LANES).astype(dtype, copy=False)
+            values = grouped.transpose(1, 3, 0, 2, 4).reshape(rows, m.shape.waves, LANES)
             old = m.vector[addend.index : addend.end].view(dtype) if constant is None else constant
             m.put_vector_unmasked(target.index, (values + old).view(np.uint32))
 
