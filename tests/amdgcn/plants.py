@@ -39,7 +39,8 @@ SUBJECTS: dict[str, list[list[str]]] = {
         [
             "q1s700_q18s80 h4/2 d64 fp16",
             "q1s700_q18s90 h4/2 d64 fp16 profile=extreme dead=inf",
-            "q18s700_q9s90 h4/2 d64 fp16 profile=forbidden",
+            "q18s710_q9s90 h4/2 d64 fp16 profile=forbidden",
+            "q1s4500 h4/2 d64 fp16",
         ],
     ],
     "naive": [
@@ -56,6 +57,16 @@ REASONS = {
     "LDS offset": "it moves zeros of a masked or padded part onto zeros",
     "lane shuffle": "a smaller maximum cancels between numerator and denominator",
     "dropped exec": "the lanes let through write what others write, or bytes that nobody reads",
+}
+# why others change nothing
+IDLE = {
+    "wait": "nothing that was in flight is used before the next wait",
+    "barrier": "its sides share no byte",
+    "dropped mask": "the lanes let through read what they are given anyway",
+    "dropped exec": "the lanes let through write the same bytes as others",
+    "lane shuffle": "only the other half of the butterfly is read",
+    "matrix operands swapped": "both are zero",
+    "LDS offset": "both places hold the same",
 }
 
 
@@ -178,7 +189,7 @@ class Score:
             if verdict == "survived":
                 score.notes.append(f"survived: {plant}: {REASONS.get(plant.kind, 'no reason known')}")
             if verdict == "without effect":
-                score.notes.append(f"without effect: {plant}")
+                score.notes.append(f"without effect: {plant}: {IDLE.get(plant.kind, 'no reason known')}")
         return score
 
     @property
