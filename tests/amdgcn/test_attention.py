@@ -12,16 +12,11 @@ from pagegate.report.coverage import below
 from .attention import check_on
 
 CASES = {
-    "decode": "q1s33_q1s100 h4/2 d64 fp16",
     "split": "q1s700 h2/1 d128 profile=needle",
-    "prefill": "q70_q9s90 h4/2 d64",
     "mixed": "q1s90_q18s50_q1s3_q5 h6/2 d64 fp16",
     "window_sinks": "q1s60_q20s60 h8/1 d64 window=33 sinks",
-    "window_forbidden": "q24s60 h2/1 d64 window=9 profile=forbidden",
     "soft_cap_alibi": "q6s60 h4/2 d64 softcap=5 alibi",
-    "head_dim_80": "q3s35_q1s70 h2/1 d80 p64 dead=large",
     "head_dim_256": "q3s70 h2/1 d256 fp16",
-    "float32": "q7s50 h2/1 d64 fp32",
     "unwritten_tails": "q1s33_q1s90 h2/1 d64 slack=3 dead=inf",
     "far": "q3s50 h2/1 d64 far_pages",
 }
