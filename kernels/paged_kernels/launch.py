@@ -198,7 +198,8 @@ def _fitted(config: LaunchConfig, problem: Problem, machine: Machine) -> LaunchC
     if problem.element_size == 4:
         # products of float32 are unrolled multiply-adds: large blocks take minutes to compile
         block_m = max(16, _power_of_two(problem.gqa_ratio), min(config.block_m, 32))
-        config = replace(config, block_m=block_m, tile=16, num_warps=4, num_stages=2, maxnreg=None)
+        warps = 8 if block_m >= 32 else 4
+        config = replace(config, block_m=block_m, tile=16, num_warps=warps, num_stages=1, maxnreg=None)
     elif row_bytes > 256:
         warps = 8 if config.block_m >= 64 else config.num_warps
         config = replace(config, tile=32, num_warps=warps, num_stages=2, maxnreg=None)
