@@ -129,7 +129,7 @@ def choose_config(problem: Problem, machine: Machine, rung: str = "unified") -> 
     if rung == "naive":
         return LaunchConfig(rung="naive", tile=32, num_warps=4, num_stages=2)
     smallest = max(16, _power_of_two(problem.gqa_ratio))
-    rows = _power_of_two(problem.max_query_len * problem.gqa_ratio)
+    rows = _power_of_two(max(problem.max_query_len, 1) * problem.gqa_ratio)
     one_block = rows <= max(32, smallest)
     config = (
         _decode(problem, machine, max(smallest, rows)) if one_block else _prompts(problem, machine, smallest)
@@ -149,10 +149,10 @@ def _decode(problem: Problem, machine: Machine, block_m: int) -> LaunchConfig:
     programs = problem.num_seqs * problem.num_kv_heads
     splits = 1
     if programs < machine.multiprocessors * 7 // 8:
-        splits = min(MAX_SPLITS, 2 * machine.multiprocessors // programs)
+        splits = min(MAX_SPLITS, 2 * machine.multiprocessors // max(programs, 1))
     visible = problem.visible_keys
     if visible <= 1024 and programs <= machine.multiprocessors // 2:
-        splits = min(splits, -(-visible // 64))
+        splits = max(1, min(splits, -(-visible // 64)))
         return LaunchConfig(
             block_m=block_m, tile=32, num_splits=splits, min_tiles=2, num_warps=2, num_stages=4
         )
@@ -171,7 +171,7 @@ def _prompts(problem: Problem, machine: Machine, smallest: int) -> LaunchConfig:
     """Several Q-blocks per sequence: large ones where they fill the machine twice, else splits for the
     long sequences."""
     programs = problem.num_tokens * problem.gqa_ratio // 128 * problem.num_kv_heads
-    average = problem.num_tokens // problem.num_seqs
+    average = problem.num_tokens // max(problem.num_seqs, 1)
     if programs >= 2 * machine.multiprocessors and average >= 256:
         return LaunchConfig(block_m=max(128, smallest), tile=32, num_warps=8, num_stages=3, maxnreg=128)
     block_m = max(64, smallest)
