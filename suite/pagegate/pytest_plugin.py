@@ -132,7 +132,7 @@ def gpu_sampler() -> Sampler:
 
         watches: dict[str, Callable[[], Stopwatch]] = {
             "kernel": lambda: KernelWatch(launch),
-            "graph": lambda: GraphWatch([launch], 20),
+            "graph": lambda: GraphWatch([launch]),
             "call": lambda: CallWatch(launch),
         }
         return sample(watches[quantity](), Plan(budget_s=budget_s, target=target), read_machine)

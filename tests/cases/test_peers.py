@@ -50,14 +50,19 @@ def install(monkeypatch):
                 monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
         monkeypatch.setitem(sys.modules, name, module)
 
-    peers.find_library.cache_clear()
+    _forget()
     monkeypatch.setattr(flash_attn_3, "_on_hopper", lambda: True)
     yield put
+    _forget()
+
+
+def _forget():
     peers.find_library.cache_clear()
+    flash_attn_3._library.cache_clear()
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_library_that_does_not_import_is_a_reason(name, monkeypatch):
+def test_a_library_that_does_not_import_is_a_reason(name, install, monkeypatch):
     for library in (
         "flash_attn_interface",
         "flash_attn_3",
@@ -67,11 +72,19 @@ def test_a_library_that_does_not_import_is_a_reason(name, monkeypatch):
         "cudnn",
     ):
         monkeypatch.setitem(sys.modules, library, None)
-    peers.find_library.cache_clear()
     result = check(find_kernel(name), parse_case("q3s40 h2/1 d64"), CPU)
-    peers.find_library.cache_clear()
     assert result.status == "UNSUPPORTED"
-    assert "found none that imports" in result.reason
+    assert "found that it does not import (ModuleNotFoundError" in result.reason
+
+
+def test_a_build_that_does_not_load_makes_way_for_the_next(install):
+    name = "vllm.vllm_flash_attn.flash_attn_interface"
+    install(name, FA3_AVAILABLE=False, FA3_UNAVAILABLE_REASON="undefined symbol")
+    spec = parse_case("q3s40 h2/1 d64").spec
+    assert "undefined symbol" in find_kernel("flash_attn_3").unsupported_reason(spec)
+    _forget()
+    install("fa3_fwd_interface", flash_attn_with_kvcache=with_kvcache)
+    assert find_kernel("flash_attn_3").unsupported_reason(spec) is None
 
 
 def dense(q, k, v, scale, causal, left, cap=0.0, sinks=None, slopes=None):
@@ -205,7 +218,7 @@ SUPPORTED = {
     "vLLM's FlashAttention-3": 7,
     "fa3-fwd": 5,
     "flashinfer": 6,
-    "vllm_triton": 9,
+    "vllm_triton": 8,
 }
 
 

@@ -31,7 +31,7 @@ def code_and_words(capsys, *words):
 
 NEWER = GOOD | {"format": 99}
 BAD = {
-    "unknown kernel": (["check", "--kernel", "fastest"], "cudnn; found 'fastest'"),
+    "unknown kernel": (["check", "--kernel", "fastest"], "found 'fastest'"),
     "unknown workload": (["check", "-k", "nothing_like_it"], "matches a workload"),
     "no expression": (["check", "-k", "dec ++"], "required words joined by and, or, not"),
     "no such dtype": (["check", "--case", "q1 h1/1 d32 fp7"], "found 'fp7'"),

@@ -54,7 +54,7 @@ def judge(title, pairs, small, large, share):
     ok = bool(big) and within >= share and all(abs(x) <= small for x in off.values())
     print(f"\n{title}: {'OK' if ok else 'BROKEN'}")
     print(
-        f"  {100 * within:.0f} % of {len(big)} rows over 20 us within {100 * large} %; median of all "
+        f"  {100 * within:.0f} % of {len(big)} rows over 20 us within {100 * large:g} %; median of all "
         f"{len(off)}: {100 * statistics.median(map(abs, off.values())):.2f} %"
     )
     for name in worst:

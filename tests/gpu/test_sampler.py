@@ -57,7 +57,7 @@ def test_a_host_that_never_catches_up_gets_no_kernel_time():
 
 def test_a_late_replay_is_noticed():
     tensor = torch.zeros(1 << 10, device="cuda")
-    watch = GraphWatch([lambda: tensor.add_(1)], 4)
+    watch = GraphWatch([lambda: tensor.add_(1)])
     replay = watch._launch
 
     def slowly():
@@ -71,7 +71,8 @@ def test_a_late_replay_is_noticed():
 def test_graph_and_kernel_times_agree_where_no_cache_helps():
     unified = find_kernel("unified")
     graph, kernel = (measure(unified, DECODE, quantity, QUICK) for quantity in ("graph", "kernel"))
-    assert graph.median == pytest.approx(kernel.median, rel=0.05)
+    # the flush leaves dirty lines, which are written back while the kernel runs
+    assert graph.median == pytest.approx(kernel.median, rel=0.1)
     call = measure(unified, DECODE, "call", QUICK)
     assert call.median > kernel.median
 

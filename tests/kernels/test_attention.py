@@ -189,7 +189,7 @@ def test_tables_that_lead_astray(argument, changes):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("line", ["q1s200_q9s70_q0s3_q3s2 h6/2 d80 sinks", "q1s90 h5/1 d64 window=33 fp16"])
+@pytest.mark.parametrize("line", ["q1s150_q4s40_q0s3_q1s2 h4/2 d80 sinks", "q1s90 h5/1 d64 window=33 fp16"])
 def test_every_forced_configuration_is_right(config, line):
     case = parse_case(line)
     content = make_content(case, CPU)

@@ -13,6 +13,7 @@ from pagegate.files import write_json
 from pagegate.measure.environment import Environment
 from pagegate.measure.roofline import Ceilings
 from pagegate.measure.samples import Samples
+from pagegate.measure.subject import subject
 from pagegate.regress import baselines
 from pagegate.regress.results import Results, Row, compare, load_results
 
@@ -25,7 +26,7 @@ def row(name="dec", kernel="unified", seconds=30e-6, digest="d1"):
 
 
 def results(*rows, environment=HERE):
-    return Results(environment, Ceilings(4e12, 8e14), {"paged_kernels": "abc"}, rows)
+    return Results(environment, Ceilings(4e12, 8e14), {"paged_kernels": "abc"}, rows, "pagegate bench")
 
 
 def test_results_survive_their_file(tmp_path):
@@ -44,6 +45,10 @@ def test_results_survive_their_file(tmp_path):
         ('{"format": 0}', "measure again"),
         ('{"format": 1}', "rows"),
         ('{"format": 1, "rows": [{"nonsense": 1}]}', "nonsense"),
+        (
+            '{"format": 1, "rows": [{"samples": {"quantity": "graph", "seconds": [], "stopped": "", "readings": []}}]}',
+            "at least one",
+        ),
     ],
 )
 def test_files_that_are_no_results(tmp_path, text, words):
@@ -77,6 +82,11 @@ def test_accepting_needs_a_reason_and_one_environment():
     other = results(row(), environment=replace(HERE, torch="2.12"))
     with pytest.raises(UsageError, match="torch: 2.11 against 2.12"):
         baselines.accept([results(row()), other], "first")
+    changed = replace(results(row()), subject={"paged_kernels": "def"})
+    with pytest.raises(UsageError, match="abc.*against.*def"):
+        baselines.accept([results(row()), changed], "first")
+    with pytest.raises(UsageError, match="at least one measured row"):
+        baselines.accept([results(Row("dec", "d1", "naive", "graph", "FAILED", "x"))], "first")
     with pytest.raises(UsageError, match="several digests"):
         baselines.accept([results(row()), results(row(digest="d2"))], "first")
 
@@ -92,10 +102,42 @@ def test_a_baseline_keeps_the_spread_and_what_was_there_before(tmp_path):
     assert entry.median_s == pytest.approx(30.1e-6)
     assert entry.spread == pytest.approx(0.01, abs=1e-4)
     assert entry.roofline == pytest.approx(15 / 30.1, rel=1e-4)
-    assert (entry.reason, entry.commit, entry.key) == ("first numbers", "abc", HERE.key())
-    text = path.read_text()
-    assert list(json.loads(text)["entries"]) == sorted(entries)
-    assert "0.0000301" not in text or len(text) < 3000
+    assert (entry.reason, entry.commit, entry.environment) == ("first numbers", "abc", HERE)
+    assert (entry.processes, entry.command) == (3, "pagegate bench")
+    written = json.loads(path.read_text())
+    assert list(written["entries"]) == sorted(entries)
+    assert list(written["environments"]) == [HERE.key()]
+    assert written["entries"]["dec unified graph"]["spread"] == 0.01
+
+
+def test_an_update_changes_its_own_lines_only(tmp_path):
+    path = baselines.baseline_path("h200", tmp_path)
+    baselines.update(path, baselines.accept([results(row("a"), row("b"))], "first"))
+    before = path.read_text().splitlines()
+    baselines.update(path, baselines.accept([results(row("b", seconds=33e-6))], "slower, for a reason"))
+    changed = [new for old, new in zip(before, path.read_text().splitlines(), strict=True) if old != new]
+    assert [line.split(":")[0].strip() for line in changed] == ['"median_s"', '"reason"', '"roofline"']
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda data: data.update(format=2), "update pagegate"),
+        (lambda data: data["environments"].clear(), HERE.key()),
+        (lambda data: data["entries"]["dec unified graph"].update(median_s="fast"), "a median above 0"),
+        (lambda data: data["entries"]["dec unified graph"].update(median_s=-1.0), "a median above 0"),
+        (lambda data: data["entries"]["dec unified graph"].update(workload="pre"), "under its name"),
+        (lambda data: data["entries"]["dec unified graph"].pop("digest"), "digest"),
+    ],
+)
+def test_a_spoilt_baseline_is_refused(tmp_path, spoil, words):
+    path = baselines.baseline_path("h200", tmp_path)
+    baselines.update(path, baselines.accept([results(row())], "first"))
+    data = json.loads(path.read_text())
+    spoil(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(UsageError, match=words):
+        baselines.load(path)
 
 
 def test_against_a_baseline(tmp_path):
@@ -130,6 +172,18 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert "INCOMPARABLE" in capsys.readouterr().out
 
 
+def test_results_from_a_copy_without_git_get_the_commit_of_the_same_sources(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = subject()
+    for name, sources in (("same", here["sources"]), ("other", "0" * 12)):
+        made = replace(results(row()), subject={"paged_kernels": "unversioned", "sources": sources})
+        write_json(tmp_path / f"{name}.json", made.to_json())
+    path = baselines.baseline_path("h200", tmp_path / "baselines")
+    for name, commit in (("same", here["paged_kernels"]), ("other", "unversioned")):
+        assert main(["baseline", "update", f"{name}.json", "--reason", "first"]) == 0
+        assert baselines.load(path)["dec unified graph"].commit == commit
+
+
 def test_comparing_needs_no_torch():
     code = (
         "import sys, pagegate.cli.compare, pagegate.cli.baseline, pagegate.regress.baselines; "
@@ -137,12 +191,3 @@ def test_comparing_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_picture_is_drawn(tmp_path):
-    from pagegate.report.bench import bench_table, plot
-
-    made = results(row("dec_b1_c512"), row("dec_b1_c4096"), row("dec_b1_c512", kernel="naive", seconds=90e-6))
-    plot(made, tmp_path / "a.png")
-    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-    assert bench_table(made, "naive").row_count == 3

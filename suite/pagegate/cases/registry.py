@@ -131,9 +131,9 @@ def _peer(name: str, summary: str) -> Kernel:
     return Kernel(
         name,
         summary,
-        lambda: module().parameters,  # type: ignore[no-any-return]
-        supports=lambda spec: module().unsupported(spec),  # type: ignore[no-any-return]
-        prepare=lambda inputs: module().prepare(inputs),  # type: ignore[no-any-return]
+        lambda: module().parameters,
+        supports=lambda spec: module().unsupported(spec),
+        prepare=lambda inputs: module().prepare(inputs),
         replayable=False,
         peer=True,
     )

@@ -34,11 +34,21 @@ def _update(options: argparse.Namespace) -> int:
     from pagegate.report import terminal
 
     runs = [load_results(path) for path in options.results]
-    accepted = baselines.accept(runs, options.reason)
+    accepted = baselines.accept(runs, options.reason, _commit_of(runs[0].subject))
     path = baselines.baseline_path(runs[0].environment.role, options.folder)
     baselines.update(path, accepted)
     terminal.console().print(f"{len(accepted)} numbers accepted into {path}")
     return PASSED
+
+
+def _commit_of(measured: dict[str, str]) -> str:
+    """The commit here, for results from a copy without git whose sources are those here."""
+    from pagegate.measure.subject import UNVERSIONED, subject
+
+    if measured.get("paged_kernels") != UNVERSIONED:
+        return ""
+    here = subject()
+    return here["paged_kernels"] if here["sources"] == measured.get("sources") else ""
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -56,7 +66,7 @@ def _show(options: argparse.Namespace) -> int:
         row = measured.get(name)
         ratio = "" if row is None else f"{row.ratio:.3f}" if row.ratio else f"INCOMPARABLE: {row.reason}"
         share = f"{100 * entry.roofline:.0f} %" if entry.roofline else ""
-        median, spread = f"{entry.median_s * 1e6:,.1f}", f"{100 * entry.spread:.2f} %"
+        median, spread = f"{entry.median_s * 1e6:,.1f}", f"{100 * entry.spread:.2f} % of {entry.processes}"
         lines.append([entry.workload, entry.kernel, entry.quantity, median, spread, share, ratio])
     columns = [
         "workload",
@@ -70,7 +80,9 @@ def _show(options: argparse.Namespace) -> int:
     out = terminal.console()
     out.print(terminal.table(f"baseline {role}", columns, lines, right=range(3, 7)))
     if options.json:
-        write_json(options.json, [vars(entry) for entry in entries.values()])
+        write_json(
+            options.json, [vars(e) | {"environment": e.environment.to_json()} for e in entries.values()]
+        )
     return UNDECIDED if any(row.ratio is None for row in measured.values()) else PASSED
 
 

@@ -16,6 +16,8 @@ Launcher = Callable[[], object]
 _WARM_S = 0.02
 _SPIN_CYCLES = 100_000  # about 50 us
 _MOST_SPIN_CYCLES = 20_000_000
+_LAUNCHES_PER_GRAPH = 24
+_REPLAY_S = 0.004
 
 
 def flush_bytes() -> int:
@@ -98,6 +100,12 @@ class KernelWatch(_Watch):
         self._flush.zero_()
 
 
+def graph_repeats(copies: int, launch_s: float) -> int:
+    """How often a graph goes through its copies: two dozen launches, fewer of slow ones."""
+    wanted = min(_LAUNCHES_PER_GRAPH, int(_REPLAY_S / launch_s))
+    return max(1, wanted // copies)
+
+
 class GraphWatch(_Watch):
     """Share of a graph's replay: many launches per graph, over copies of the inputs in turn.
 
@@ -106,22 +114,25 @@ class GraphWatch(_Watch):
 
     quantity = "graph"
 
-    def __init__(self, launches: Sequence[Launcher], repeats: int):
-        self._count = len(launches) * repeats
+    def __init__(self, launches: Sequence[Launcher]):
+        super().__init__(launches[0])
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for launch in launches:
                 launch()
         torch.cuda.current_stream().wait_stream(side)
+        (one,) = self._time([self._spin])
+        repeats = graph_repeats(len(launches), one.seconds)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(repeats):
                 for launch in launches:
                     launch()
+        self._count = len(launches) * repeats
         # copies of the inputs live as long as the graph that reads them
         self._kept = list(launches)
-        super().__init__(graph.replay)
+        self._launch = graph.replay
 
     def take(self, count: int) -> list[Launch]:
         replays = self._time([self._spin, *[_nothing] * (count - 1)])
@@ -153,7 +164,7 @@ def measure_ceilings() -> Ceilings:
     target = torch.empty_like(source)
     plan = Plan(budget_s=0.3)
     copies = [lambda: target.copy_(source), lambda: torch.neg(source, out=target)]
-    copy_s = min(sample(GraphWatch([copy], 4), plan).median for copy in copies)
+    copy_s = min(sample(GraphWatch([copy]), plan).median for copy in copies)
     size = 8192
     a, b = (torch.randn(size, size, device="cuda").to(torch.bfloat16) for _ in "ab")
     c = torch.empty_like(a)
@@ -161,5 +172,5 @@ def measure_ceilings() -> Ceilings:
     def multiply() -> Any:
         return torch.mm(a, b, out=c)
 
-    product = sample(GraphWatch([multiply], 4), plan)
+    product = sample(GraphWatch([multiply]), plan)
     return Ceilings(2 * source.nbytes / copy_s, 2 * size**3 / product.median)

@@ -38,6 +38,10 @@ class Samples:
     refused: int = 0
     readings: tuple[Reading, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.seconds or not all(second > 0 for second in self.seconds):
+            raise ValueError(f"seconds: required at least one, all above 0, found {self.seconds[:3]}")
+
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)

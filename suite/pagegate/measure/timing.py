@@ -23,7 +23,6 @@ from .sampler import Plan, Stopwatch, sample
 from .samples import QUANTITIES, Samples
 
 _MOST_COPIES = 96
-_LAUNCHES_PER_GRAPH = 24
 
 
 def copies_for(spec: AttentionSpec, cache_bytes: int) -> int:
@@ -45,7 +44,7 @@ def stopwatch(kernel: Kernel, case: Case, quantity: str, placement_seed: int = 0
     copies = copies_for(case.spec, flush_bytes()) if quantity == "graph" else 1
     launches = _launches(kernel, case, copies, placement_seed)
     if quantity == "graph":
-        return GraphWatch(launches, max(1, _LAUNCHES_PER_GRAPH // copies))
+        return GraphWatch(launches)
     return KernelWatch(launches[0]) if quantity == "kernel" else CallWatch(launches[0])
 
 

@@ -35,12 +35,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Results:
-    """A run of `bench`. subject: which paged_kernels (commit)."""
+    """A run of `bench`. subject: which paged_kernels, see `measure.subject`; command: what made it."""
 
     environment: Environment
     ceilings: Ceilings
     subject: dict[str, str]
     rows: tuple[Row, ...]
+    command: str = ""
 
     def to_json(self) -> dict[str, Any]:
         rows = []
@@ -54,6 +55,7 @@ class Results:
             "environment": self.environment.to_json(),
             "ceilings": vars(self.ceilings),
             "subject": self.subject,
+            "command": self.command,
             "rows": rows,
         }
 
@@ -67,8 +69,9 @@ def load_results(path: Path) -> Results:
             for row in data["rows"]
         )
         environment = Environment.from_json(data["environment"], str(path))
-        return Results(environment, Ceilings(**data["ceilings"]), data["subject"], rows)
-    except (KeyError, TypeError) as error:
+        ceilings, command = Ceilings(**data["ceilings"]), data.get("command", "")
+        return Results(environment, ceilings, dict(data["subject"]), rows, command)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: required a result of `pagegate bench --json`, found {error!r}") from None
 
 

@@ -18,16 +18,16 @@ from pagegate.cases.inputs import Inputs
 
 
 @cache
-def find_library(*names: str) -> tuple[Any, str]:
-    """The first of some modules that imports, and ""; or None and why none of them did."""
-    failures = []
-    for name in names:
-        try:
-            return importlib.import_module(name), ""
-        except Exception as error:  # a library built for another torch or driver fails in ways of its own
-            first = str(error).partition("\n")[0]
-            failures.append(f"{name}: {type(error).__name__}: {first}")
-    return None, f"required one of {', '.join(names)}, found none that imports ({'; '.join(failures)})"
+def find_library(name: str) -> tuple[Any, str]:
+    """A module and "", or None and why it does not import."""
+    if torch.cuda.is_available():
+        # extensions expect the CUDA libraries that torch brings
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    try:
+        return importlib.import_module(name), ""
+    except Exception as error:  # a library built for another torch or driver fails in ways of its own
+        first = str(error).partition("\n")[0]
+        return None, f"required {name}, found that it does not import ({type(error).__name__}: {first})"
 
 
 def safe_table(inputs: Inputs) -> torch.Tensor:

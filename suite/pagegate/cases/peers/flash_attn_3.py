@@ -7,7 +7,7 @@ the pages, so the call attends over dense keys. That is a bound for paged kernel
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -28,12 +28,24 @@ def parameters(
     """What all three builds take; windows only where they were built in."""
 
 
+@cache
+def _library() -> tuple[Any, str]:
+    """The first build that is there and loads; or None and why none does. Paged ones first."""
+    reasons = []
+    for name in (*_PAGED, _VLLM, _DENSE):
+        module, reason = find_library(name)
+        if module is not None and name == _VLLM and not module.FA3_AVAILABLE:
+            reason = f"{name}: {module.FA3_UNAVAILABLE_REASON}"
+        if not reason:
+            return module, ""
+        reasons.append(reason)
+    return None, "; ".join(reasons)
+
+
 def unsupported(spec: AttentionSpec) -> str | None:
-    module, reason = find_library(*_PAGED, _VLLM, _DENSE)
+    module, reason = _library()
     if module is None:
         return reason
-    if module.__name__ == _VLLM and not getattr(module, "FA3_AVAILABLE", False):
-        return f"required FlashAttention-3, found {getattr(module, 'FA3_UNAVAILABLE_REASON', 'none')}"
     if not _on_hopper():
         return "required a Hopper GPU (sm_90), found another device"
     if spec.dtype == "fp32" or (spec.dtype == "fp16" and module.__name__ == _DENSE):
@@ -50,7 +62,7 @@ def _on_hopper() -> bool:
 
 
 def prepare(inputs: Inputs) -> Callable[[], torch.Tensor]:
-    module, _ = find_library(*_PAGED, _VLLM, _DENSE)
+    module, _ = _library()
     left, right = window_of(inputs)
     common: dict[str, Any] = {
         "softmax_scale": scale_of(inputs),

@@ -38,6 +38,10 @@ def unsupported(spec: AttentionSpec) -> str | None:
         return reason
     if not spec.causal:
         return "attends causally only"
+    if any(keys < queries for keys, queries in zip(spec.seq_lens, spec.query_lens, strict=True)):
+        return "expects each query's own key in the cache, found more queries than keys"
+    if 0 in spec.seq_lens:
+        return "expects at least one key per sequence, found none"
     # its distances count from the first query, which only a sink, a logit of its own, can tell
     return "counts ALiBi's distances otherwise, which sinks show" if spec.alibi and spec.sinks else None
 
@@ -68,6 +72,8 @@ def prepare(inputs: Inputs) -> Callable[..., torch.Tensor]:
         scale = features.get(f"{name}_scale")
         per_head = (inputs.seq_lens.shape[0], kv_heads)
         arguments[f"{name}_descale"] = None if scale is None else scale.expand(per_head)
+    if "k_scale" in features and hasattr(module, "KVQuantMode"):
+        arguments["kv_quant_mode"] = module.KVQuantMode.FP8_PER_TENSOR
     arguments |= _segments(inputs, _SMALLEST_GRID // kv_heads, heads)
     known = inspect.signature(module.unified_attention).parameters
     arguments = {name: value for name, value in arguments.items() if name in known}
