@@ -41,9 +41,14 @@ def _machine_code(device: common.Device) -> list[str] | str:
     return ["check", "--target", "gfx942", "-k", rows, "--tier", "small", "--relations", "1"]
 
 
+def _compiled(device: common.Device) -> list[str] | str:
+    return ["compiled", "--target", "sm_90", "--target", "gfx942"]
+
+
 GATES = (
     Gate("corpus", "do old failures stay away?", _corpus),
     Gate("check", "is the workload table right?", _check),
+    Gate("compiled", "does the compiler make of it what it made before?", _compiled),
     Gate("fuzz", "are new cases right?", _fuzz),
     Gate("gfx942", "is AMD's machine code right, interpreted?", _machine_code),
 )

@@ -31,8 +31,10 @@ class Mix:
 
     @property
     def load_width(self) -> float:
-        """Mean bytes per lane of a global load; 0 without loads."""
-        return sum(width * n for width, n in self.loads.items()) / max(self.num_loads, 1)
+        """Bytes per lane of the load that the mean byte comes with (so that a few narrow loads of a block
+        table weigh little beside those of keys and values); 0 without loads."""
+        moved = sum(width * n for width, n in self.loads.items())
+        return sum(width**2 * n for width, n in self.loads.items()) / max(moved, 1)
 
     @property
     def num_matrix(self) -> int:

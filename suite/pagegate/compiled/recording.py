@@ -108,7 +108,7 @@ class Recorder:
 
     def hook(self, *, key: str, fn: Any, compile: Mapping[str, Any], **_: Any) -> bool:
         """Triton's jit_cache_hook; True: do not compile."""
-        recorded = _recorded(self.target, fn.jit_function, compile)
+        recorded = recorded_from(self.target, fn.jit_function, compile)
         self.seen.setdefault(recorded.digest, recorded)
         self._calls.append(recorded.digest)
         return True
@@ -129,7 +129,8 @@ def recording(target: Target) -> Iterator[Recorder]:
         active_driver.set_active(previous)
 
 
-def _recorded(target: Target, function: Any, compile: Mapping[str, Any]) -> Recorded:
+def recorded_from(target: Target, function: Any, compile: Mapping[str, Any]) -> Recorded:
+    """A variant, from what Triton's jit_cache_hook gets: the function and its `compile` argument."""
     options = json.loads(compile["specialization_data"])["options"]
     names = [parameter.name for parameter in function.params]
     constants = {

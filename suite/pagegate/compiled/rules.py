@@ -18,8 +18,13 @@ INCOMPARABLE, WRONG = "INCOMPARABLE", "WRONG"
 # from the worst on
 VERDICTS = (WRONG, SLOWER, INCOMPARABLE, AMBIGUOUS, FASTER, SAME)
 
+# no rule: what changed on purpose, said beside the findings
+CONFIGURATION = "configuration"
+
 # growth that a compiler makes by placing the same code otherwise, and growth that is more than that
 SOME, MUCH = 1.05, 1.25
+# of the width that a byte is loaded with: a smaller tile alone changes it by less
+WIDER = 1.15
 # fewer instructions than these are noise, however large their share
 FEW = 8
 
@@ -59,7 +64,8 @@ def occupancy(before: Figures, after: Figures, same: bool) -> tuple[str, str] | 
     if after.warps == before.warps:
         return None
     need = f"{after.registers} registers per lane ({before.registers} before)"
-    if after.limit == "shared memory":
+    # what stood in the way on the side with fewer
+    if (after if after.warps < before.warps else before).limit == "shared memory":
         need = f"{after.shared:,} bytes of shared memory per group ({before.shared:,} before)"
     words = f"occupancy: {before.warps} warps per multiprocessor before, {after.warps} now; {need}"
     return (SLOWER if after.warps < before.warps else FASTER), words
@@ -107,9 +113,9 @@ def loads(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None
     words = f"global loads in loops, bytes per lane: {_widths(was.loads)} before, {_widths(now.loads)} now"
     narrowest = {width for width in {**was.loads, **now.loads} if width < was.load_width}
     more = sum(now.loads.get(w, 0) for w in narrowest) > sum(was.loads.get(w, 0) for w in narrowest)
-    if now.load_width < 0.9 * was.load_width and more:
+    if now.load_width < was.load_width / WIDER and more:
         return SLOWER, f"narrower {words}"
-    if now.load_width > 1.1 * was.load_width:
+    if now.load_width > WIDER * was.load_width:
         return FASTER, f"wider {words}"
     return None
 
@@ -190,7 +196,7 @@ def compare_variants(before: Variant, after: Variant) -> Iterator[tuple[str, str
         return
     same = dict(before.options) == dict(after.options)
     if not same:
-        yield SAME, "configuration", _configuration(before, after)
+        yield SAME, CONFIGURATION, _configuration(before, after)
     for rule in RULES:
         said = rule(before.figures, after.figures, same)
         if said is not None:
