@@ -252,7 +252,7 @@ def attend_block(
         if lse_ptr is not None:
             tl.store(lse_ptr + row_index, log_sum_exp(total, running_max), mask=row_live)
     elif partial_out_ptr is not None:
-        row_stride = num_tokens.to(tl.int64) * num_query_heads
+        row_stride = num_query_heads.to(tl.int64) * num_tokens
         partial_row = split * row_stride + row_index
         partial_pointers = partial_out_ptr + partial_row[:, None] * HEAD_DIM + dims[None, :]
         tl.store(partial_pointers, acc * reciprocal(total)[:, None], mask=cell_live)
@@ -444,7 +444,7 @@ def reduce_splits_kernel(
     heads = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     live = heads < num_query_heads
     rows = token.to(tl.int64) * num_query_heads + heads
-    row_stride = num_tokens.to(tl.int64) * num_query_heads
+    row_stride = num_query_heads.to(tl.int64) * num_tokens
     running_max = tl.full([HEADS], float("-inf"), tl.float32)
     total = tl.zeros([HEADS], tl.float32)
     acc = tl.zeros([HEADS, HEAD_DIM_PADDED], tl.float32)

@@ -26,14 +26,14 @@ class Plant:
     everywhere: bool = False
 
 
-_TILE = r"tile = (\d+) if .* else (\d+)\n"
+_TILE = r"TILE=config\.tile,"
 
 PLANTS = (
     Plant(
         "doubled_tile",
         "aiter#4137, #5063: a tile that spills",
-        "dec_b16_c4096",
-        (("launch.py", _TILE, "tile = 128 if problem.head_dim * problem.element_size <= 256 else 64\n"),),
+        "pre_b1_q2048",
+        (("attention.py", _TILE, "TILE=2 * config.tile,"),),
         ("sm_90",),
         ("spills",),
     ),
@@ -51,9 +51,9 @@ PLANTS = (
     Plant(
         "constexpr_tokens",
         "vllm#45631, triton#8273: a variant per number of tokens",
-        "dec_b16_c4096 or dec_b64_c4096 or pre_b1_q512 or pre_b1_q2048",
+        "dec_b16_c4096 or spec_b16_q4_c4096 or pre_b1_q2048 or pre_b8_q1024",
         (
-            ("unified.py", r'"num_tokens", (?="num_kv_heads")', ""),
+            ("unified.py", r'"num_tokens",\s+(?="num_kv_heads")', ""),
             ("unified.py", r"\n    num_tokens,\n    num_kv_heads,", "\n    num_tokens: tl.constexpr,\n    num_kv_heads,"),
         ),
         ("sm_90",),
@@ -64,8 +64,8 @@ PLANTS = (
         "a tile that fits into 160 KiB of LDS, not into 64",
         "pre_b1_q2048",
         (
-            ("launch.py", _TILE, "tile = 128\n"),
-            ("launch.py", r"return 1 if machine\.backend == \"hip\" and .* else stages", "return 3"),
+            ("attention.py", _TILE, "TILE=128,"),
+            ("attention.py", r"num_stages=config\.num_stages", "num_stages=3"),
         ),
         ("gfx942",),
         ("launchable",),
@@ -98,7 +98,7 @@ TIMED = (
         "halved_tile",
         "smaller steps",
         "dec_b16_c4096 or pre_b1_q2048 or gemma_b16_c4096",
-        (("launch.py", _TILE, "tile = 32 if problem.head_dim * problem.element_size <= 256 else 16\n"),),
+        (("attention.py", _TILE, "TILE=max(16, config.tile // 2),"),),
     ),
     Plant(
         "float32_values",
@@ -111,16 +111,17 @@ TIMED = (
         "more exponentials per key",
         "dec_b16_c4096 or pre_b1_q2048",
         (
-            ("unified.py", r"weights = tl\.exp2\(logits - subtrahend\[:, None\]\)",
-             "half = (logits - subtrahend[:, None]) * 0.5\n        weights = tl.exp2(half) * tl.exp2(half - 0.0 * products)"),
+            ("unified.py", r"weights = tl\.exp2\(products \* \(scale \* LOG2E\) - subtrahend\[:, None\]\)",
+             "half = (products * (scale * LOG2E) - subtrahend[:, None]) * 0.5\n"
+             "            weights = tl.exp2(half) * tl.exp2(half - 0.0 * products)"),
         ),
     ),
     Plant(
         "few_splits",
         "vllm#32671: too few splits to fill the GPU",
         "dec_b1_c16384 or dec_b4_c4096",
-        (("launch.py", r"wanted = 2 \* machine\.multiprocessors // max\(programs, 1\)",
-          "wanted = machine.multiprocessors // max(4 * programs, 1)"),),
+        (("launch.py", r"min\(MAX_SPLITS, 2 \* machine\.multiprocessors // max\(programs, 1\)\)",
+          "max(1, machine.multiprocessors // max(4 * programs, 1))"),),
     ),
     Plant(
         "window_from_the_start",

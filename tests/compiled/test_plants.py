@@ -58,8 +58,6 @@ def test_comments_and_names_change_nothing(base, toolchain, tmp_path):
     root = toolchain.kernels_root
     for number, plant in enumerate(NEUTRAL):
         root = copy_with(plant, tmp_path / str(number), root)
-    head, _ = compile_table(
-        "sm_90", cases("dec_b1_c512"), ["unified"], replace(toolchain, kernels_root=root)
-    )
+    head, _ = compile_table("sm_90", cases("dec_b1_c512"), ["unified"], replace(toolchain, kernels_root=root))
     assert {variant.kernel for variant in head.variants.values()} == {"unified_kernel", "merge_splits_kernel"}
     assert rules.compare(base["sm_90"], head) == []

@@ -61,7 +61,14 @@ def test_matrix_instructions_of_nvidia(opcode, matrix):
 
 @pytest.mark.parametrize(
     ("opcode", "width"),
-    [("LDG.E.128", 16), ("LDG.E.LTC128B.64.CONSTANT", 8), ("LDG.E", 4), ("LDG.E.S16", 2), ("LDG.E.U8", 1), ("LDGSTS.E", 4)],
+    [
+        ("LDG.E.128", 16),
+        ("LDG.E.LTC128B.64.CONSTANT", 8),
+        ("LDG.E", 4),
+        ("LDG.E.S16", 2),
+        ("LDG.E.U8", 1),
+        ("LDGSTS.E", 4),
+    ],
 )
 def test_load_widths_of_nvidia(opcode, width):
     assert sass.count([opcode]).loads == {width: 1}

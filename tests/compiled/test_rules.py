@@ -82,7 +82,9 @@ def test_gains_are_losses_from_the_other_side():
 
 
 def test_another_configuration_has_other_counts_per_step():
-    after = changed(masks=200, exponentials=64, instructions=2000, barriers=6, matrix={"HMMA.1688.F32.BF16": 64})
+    after = changed(
+        masks=200, exponentials=64, instructions=2000, barriers=6, matrix={"HMMA.1688.F32.BF16": 64}
+    )
     assert said(BASE, after, same=False) == {"matrix": "AMBIGUOUS"}
     # resources count all the same
     assert said(BASE, changed(spills=1, warps=8), same=False) == {"spills": "SLOWER", "occupancy": "SLOWER"}

@@ -34,14 +34,48 @@ def test_nvidia(target, registers, shared, warps, groups, limit):
 
 # vector registers, scalar registers, waves per SIMD: from "; Occupancy:" in the assembly of our kernels
 LLVM = {
-    "gfx90a": [(54, 60, 8), (79, 60, 6), (82, 70, 5), (96, 52, 5), (172, 100, 2), (252, 100, 2), (280, 100, 1)],
-    "gfx942": [(62, 62, 8), (79, 62, 6), (82, 72, 5), (87, 58, 5), (184, 106, 2), (248, 106, 2), (264, 106, 1)],
-    "gfx950": [(54, 62, 8), (79, 62, 6), (81, 72, 5), (160, 106, 3), (164, 106, 3), (252, 106, 2), (304, 104, 1)],
-    "gfx1201": [(88, 46, 16), (115, 56, 12), (161, 107, 9), (226, 100, 6), (233, 107, 6), (249, 100, 5), (256, 66, 5)],
+    "gfx90a": [
+        (54, 60, 8),
+        (79, 60, 6),
+        (82, 70, 5),
+        (96, 52, 5),
+        (172, 100, 2),
+        (252, 100, 2),
+        (280, 100, 1),
+    ],
+    "gfx942": [
+        (62, 62, 8),
+        (79, 62, 6),
+        (82, 72, 5),
+        (87, 58, 5),
+        (184, 106, 2),
+        (248, 106, 2),
+        (264, 106, 1),
+    ],
+    "gfx950": [
+        (54, 62, 8),
+        (79, 62, 6),
+        (81, 72, 5),
+        (160, 106, 3),
+        (164, 106, 3),
+        (252, 106, 2),
+        (304, 104, 1),
+    ],
+    "gfx1201": [
+        (88, 46, 16),
+        (115, 56, 12),
+        (161, 107, 9),
+        (226, 100, 6),
+        (233, 107, 6),
+        (249, 100, 5),
+        (256, 66, 5),
+    ],
 }
 
 
-@pytest.mark.parametrize(("target", "vector", "scalar", "waves"), [(t, *row) for t, rows in LLVM.items() for row in rows])
+@pytest.mark.parametrize(
+    ("target", "vector", "scalar", "waves"), [(t, *row) for t, rows in LLVM.items() for row in rows]
+)
 def test_amd_as_llvm_says(target, vector, scalar, waves):
     assert occupancy(find_target(target), vector, 0, num_warps=4, sgprs=scalar).groups == waves
 

@@ -105,8 +105,8 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError("--reason: required with --update, found without it")
     if options.update and (options.expression or options.tier != "pr" or options.kernel or options.plugin):
         raise UsageError(
-            "--update: required the whole pr tier with the registered kernels, found a selection; the baseline "
-            "is for everyone"
+            "--update: required the whole pr tier with the registered kernels, found a selection; it is "
+            "what everyone is compared with"
         )
     if options.update and (options.base or len(options.triton) > 1):
         raise UsageError("--update: required one side to accept, found --base or several --triton")
