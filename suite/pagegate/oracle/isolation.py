@@ -29,7 +29,8 @@ class Setup:
     """How workers are started. device: "cpu" (Triton's interpreter) or "cuda"; kernels_root: a folder
     put first on their path, to run another copy of `paged_kernels`; timeout_s: for one request;
     memory_bytes: what all workers together may take of the device; cache_dir: Triton's;
-    target: an AMD GPU whose machine code is interpreted, on device "cpu"."""
+    target: an AMD GPU whose machine code is interpreted, on device "cpu"; coverage: report which of its
+    instructions ran."""
 
     device: str
     plugins: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class Setup:
     memory_bytes: int = 1 << 36
     cache_dir: Path | None = None
     target: str | None = None
+    coverage: bool = False
 
 
 class WorkerLost(Exception):
@@ -148,6 +150,8 @@ class Worker:
         command = [sys.executable, "-P", "-m", "pagegate.oracle.worker", "--device", self.setup.device]
         if self.setup.target:
             command += ["--target", self.setup.target]
+        if self.setup.coverage:
+            command.append("--coverage")
         for plugin in self.setup.plugins:
             command += ["--plugin", plugin]
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed by stop)
