@@ -8,7 +8,6 @@ of a Q-block may be split among programs; `reduce_splits_kernel` then merges the
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-from triton.language.target_info import is_hip
 
 from .device import (
     LOG2E,
@@ -53,6 +52,7 @@ def attend(
     PAGE_SIZE: tl.constexpr,
     TILE: tl.constexpr,
     SAME_STRIDES: tl.constexpr,
+    EDGE_STAGES: tl.constexpr,
     MASKED: tl.constexpr,
 ):
     """Online softmax over tiles [first_tile, last_tile). Not MASKED: every row sees every key there.
@@ -62,8 +62,7 @@ def attend(
     """
     dims = tl.arange(0, q.shape[1])
     pages = load_page_ids(table_ptr, first_tile * TILE, begin, end, PAGE_SIZE, TILE)
-    # at most two tiles are masked: nothing to pipeline there (on NVIDIA not yet measured)
-    for tile in tl.range(first_tile, last_tile, num_stages=1 if MASKED and is_hip() else None):
+    for tile in tl.range(first_tile, last_tile, num_stages=EDGE_STAGES if MASKED else None):
         positions = tile * TILE + tl.arange(0, TILE)
         live = (positions >= begin) & (positions < end)
         k_slots = slot_offsets(pages, positions, stride_k_page, stride_k_slot, PAGE_SIZE)
@@ -179,6 +178,7 @@ def attend_block(
     BLOCK_M: tl.constexpr,
     TILE: tl.constexpr,
     SAME_STRIDES: tl.constexpr,
+    EDGE_STAGES: tl.constexpr,
 ):
     """One Q-block over tiles [low, high): the output, or a partial result if several splits are used."""
     BLOCK_Q: tl.constexpr = BLOCK_M // GQA_RATIO
@@ -221,19 +221,19 @@ def attend_block(
             acc, total, running_max, q, k_ptr, v_ptr, table_ptr, query_positions, slopes, scale,
             logits_soft_cap, sliding_window, low, full_low, begin, end,
             stride_k_page, stride_k_slot, stride_v_page, stride_v_slot,
-            CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, MASKED=True,
+            CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, EDGE_STAGES, MASKED=True,
         )
     acc, total, running_max = attend(
         acc, total, running_max, q, k_ptr, v_ptr, table_ptr, query_positions, slopes, scale,
         logits_soft_cap, sliding_window, full_low, full_high, begin, end,
         stride_k_page, stride_k_slot, stride_v_page, stride_v_slot,
-        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, MASKED=False,
+        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, EDGE_STAGES, MASKED=False,
     )
     acc, total, running_max = attend(
         acc, total, running_max, q, k_ptr, v_ptr, table_ptr, query_positions, slopes, scale,
         logits_soft_cap, sliding_window, full_high, high, begin, end,
         stride_k_page, stride_k_slot, stride_v_page, stride_v_slot,
-        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, MASKED=True,
+        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, EDGE_STAGES, MASKED=True,
     )
     # fmt: on
 
@@ -315,6 +315,7 @@ def unified_kernel(
     SMALL_M: tl.constexpr,
     TILE: tl.constexpr,
     SAME_STRIDES: tl.constexpr,
+    EDGE_STAGES: tl.constexpr,
     ONE_BLOCK: tl.constexpr,
     SPLIT_SMALL: tl.constexpr,
     MOST_ROWS: tl.constexpr,
@@ -326,6 +327,7 @@ def unified_kernel(
     of several Q-blocks needs no programs for splits that it does not have.
 
     BLOCK_M: rows of a Q-block; SMALL_M: of those of sequences that have no more rows than that.
+    EDGE_STAGES: of the loops over masked tiles, two of them at most.
     ONE_BLOCK: no sequence needs more than one Q-block. MOST_ROWS, MIN_TILES: see `split_tiles`.
     OVERLAP: the reduction may be launched early (it waits for this kernel's end by itself).
     Partial results: partial_out [num_splits, num_tokens, num_query_heads, HEAD_DIM] float32,
@@ -379,7 +381,7 @@ def unified_kernel(
             sliding_window, num_tokens, num_query_heads, kv_head, query_begin, query_len, seq_len,
             first_query, begin, end, low, high, split, splits_used, stride_q_token, stride_q_head,
             stride_k_page, stride_k_slot, stride_v_page, stride_v_slot, stride_out_token, stride_out_head,
-            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, SMALL_M, TILE, SAME_STRIDES,
+            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, SMALL_M, TILE, SAME_STRIDES, EDGE_STAGES,
         )
     else:
         attend_block(
@@ -388,7 +390,7 @@ def unified_kernel(
             sliding_window, num_tokens, num_query_heads, kv_head, query_begin, query_len, seq_len,
             first_query, begin, end, low, high, split, splits_used, stride_q_token, stride_q_head,
             stride_k_page, stride_k_slot, stride_v_page, stride_v_slot, stride_out_token, stride_out_head,
-            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, BLOCK_M, TILE, SAME_STRIDES,
+            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, BLOCK_M, TILE, SAME_STRIDES, EDGE_STAGES,
         )
     # fmt: on
 
