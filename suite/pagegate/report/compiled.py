@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
+from pagegate.compiled.comparing import CONFIGURATION, Finding
 from pagegate.compiled.figures import Compiled, Variant
-from pagegate.compiled.rules import CONFIGURATION, Finding
 from pagegate.compiled.targets import Target
 
 from .terminal import table
@@ -76,24 +76,20 @@ def _configuration(variant: Variant) -> str:
 
 
 def print_findings(out: Console, target: str, findings: Sequence[Finding]) -> None:
-    """One paragraph for each kind of finding and kernel: its reasons, and where they apply."""
+    """One paragraph for each kind of finding and kernel: its reasons, and where they apply. What changed on
+    purpose comes last and has no verdict."""
     paragraphs: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
+    for finding in sorted(findings, key=lambda finding: finding.rule == CONFIGURATION):
         paragraphs.setdefault((finding.verdict, finding.rule, finding.where), []).append(finding)
     for (word, rule, where), members in paragraphs.items():
-        if rule == CONFIGURATION:
-            continue
-        out.print(f"\n{verdict(word)} {target} [bold]{escape(where)}[/]")
+        start = "" if rule == CONFIGURATION else f"{verdict(word)} "
+        out.print(f"\n{start}{target} [bold]{escape(where)}[/]")
         members.sort(key=lambda finding: -len(finding.launches))
         for member in members[:_MOST_REASONS]:
             out.print(f"  {escape(member.reason)}{_where(member.launches)}")
         if len(members) > _MOST_REASONS:
             rest = [launch for member in members[_MOST_REASONS:] for launch in member.launches]
-            out.print(f"  and other figures{_where(rest)}")
-    for finding in findings:
-        if finding.rule == CONFIGURATION:
-            where, reason = escape(finding.where), escape(finding.reason)
-            out.print(f"\n{target} [bold]{where}[/] {reason}{_where(finding.launches)}")
+            out.print(f"  and more of the kind{_where(rest)}")
 
 
 def _where(launches: Sequence[str]) -> str:
