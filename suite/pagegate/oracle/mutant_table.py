@@ -195,7 +195,7 @@ MUTANTS = (
              "first_query = (token - query_begin) // BLOCK_Q * BLOCK_Q", "first_query = 0"),
     _host("same_strides_by_page_only", "FlagGems#5235 class: layouts that share one stride are taken for equal",
           "        and common[\"stride_k_slot\"] == common[\"stride_v_slot\"],\n", "        and True,\n"),
-    _unified("reduction_does_not_wait", "programmatic dependent launch: partial results are read too early",
+    _unified("reduction_does_not_wait", "early launch class: partial results are read too early",
              "        gdc_wait()\n", "        pass\n", gpu_only=True),
     _host("lengths_changed_in_place", "vllm#57094 class: a guard that edits its input",
           "    if num_tokens and seq_lens.shape[0]:\n",
