@@ -1,14 +1,19 @@
-"""Slow kernels, planted: patches to copies of the kernels, and neutral edits that must change nothing."""
+"""Slow kernels, planted: patches to copies of the kernels, and neutral edits that must change nothing.
+
+The tests fix the launch configuration, so that no tuning of the planner moves what a plant does.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pagegate.cases.registry import kernels_root
+from pagegate.compiled.figures import Compiled
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ PLANTS = (
     Plant(
         "doubled_tile",
         "aiter#4137, #5063: a tile that spills",
-        "pre_b1_q2048",
+        "dec_b1_c512",
         (("attention.py", _TILE, "TILE=2 * config.tile,"),),
         ("sm_90",),
         ("spills",),
@@ -40,7 +45,7 @@ PLANTS = (
     Plant(
         "runtime_inner_stride",
         "vllm#18161: the inner stride is no longer a constant",
-        "dec_b16_c4096 or pre_b1_q2048",
+        "dec_b1_c512",
         (
             ("unified.py", r"dims = tl\.arange\(0, q\.shape\[1\]\)",
              "dims = tl.arange(0, q.shape[1]) * tl.where(end > (1 << 30), 2, 1)"),
@@ -51,7 +56,7 @@ PLANTS = (
     Plant(
         "constexpr_tokens",
         "vllm#45631, triton#8273: a variant per number of tokens",
-        "dec_b16_c4096 or spec_b16_q4_c4096 or pre_b1_q2048 or pre_b8_q1024",
+        "dec_b1_c512 or dec_b16_c512",
         (
             ("unified.py", r'"num_tokens",\s+(?="num_kv_heads")', ""),
             ("unified.py", r"\n    num_tokens,\n    num_kv_heads,", "\n    num_tokens: tl.constexpr,\n    num_kv_heads,"),
@@ -61,10 +66,10 @@ PLANTS = (
     ),
     Plant(
         "lds_over_limit",
-        "a tile that fits into 160 KiB of LDS, not into 64",
-        "pre_b1_q2048",
+        "a tile for 160 KiB of LDS, not for 64",
+        "dec_b1_c512",
         (
-            ("attention.py", _TILE, "TILE=128,"),
+            ("attention.py", _TILE, "TILE=4 * config.tile,"),
             ("attention.py", r"num_stages=config\.num_stages", "num_stages=3"),
         ),
         ("gfx942",),
@@ -73,7 +78,7 @@ PLANTS = (
     Plant(
         "masks_everywhere",
         "sglang#34462: masks in tiles that need none",
-        "pre_b1_q2048",
+        "dec_b1_c512",
         (("unified.py", r"MASKED=False", "MASKED=True"),),
         ("gfx942",),
         ("masks",),
@@ -131,6 +136,8 @@ TIMED = (
     ),
 )  # fmt: skip
 
+UNPLANTED = Plant("unplanted", "", "", ())
+
 NEUTRAL = (
     Plant("comment", "", "", (("unified.py", r"\A", "# a comment\n\n\n"),)),
     Plant(
@@ -149,18 +156,52 @@ NEUTRAL = (
 )
 
 
-def copy_with(plant: Plant, folder: Path, root: Path | None = None) -> Path:
-    """A copy of the kernels (or of those in `root`) with the plant in it; returns the root to put on a path."""
-    shutil.copytree(root or kernels_root(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+def copy_with(plant: Plant, package: Path) -> None:
+    """Copy our kernels to `package` with the plant in them."""
+    shutil.copytree(kernels_root() / "paged_kernels", package, ignore=shutil.ignore_patterns("__pycache__"))
     for file, pattern, replacement in plant.edits:
-        path = folder / "paged_kernels" / file
+        path = package / file
         text, count = re.subn(pattern, replacement.replace("\\", r"\\"), path.read_text())
         right = count >= 1 if plant.everywhere else count == 1
         assert right, f"{plant.name}: {file} has {count} times what is to be replaced; adapt the plant"
         path.write_text(text)
-    return folder
 
 
-def find_plants(names: Sequence[str]) -> list[Plant]:
-    known = {plant.name: plant for plant in (*PLANTS, *TIMED)}
-    return [known[name] for name in names] if names else list(known.values())
+_PLUGIN = """
+import importlib, sys
+
+from pagegate.cases.registry import register
+
+sys.path.insert(0, {folder!r})
+
+
+def add(name):
+    package = importlib.import_module(name + "_kernels")
+    config = package.LaunchConfig(**{config!r}) if {config!r} else None
+
+    def kernel(q, k_cache, v_cache, **arguments):
+        return package.paged_attention(q, k_cache, v_cache, config=config, **arguments)
+
+    register(name)(kernel)
+
+
+for name in {names!r}:
+    add(name)
+"""
+
+
+def plugin_of(plants: Sequence[Plant], folder: Path, config: Mapping[str, Any] | None = None) -> Path:
+    """A plugin that registers each plant's kernels, and ours as they are (`unplanted`), by name. config:
+    LaunchConfig's fields, for a launch that no tuning changes; else what the planner chooses."""
+    for plant in (UNPLANTED, *plants):
+        copy_with(plant, folder / f"{plant.name}_kernels")
+    path = folder / "planted.py"
+    names = [plant.name for plant in (UNPLANTED, *plants)]
+    path.write_text(_PLUGIN.format(folder=str(folder), names=names, config=config))
+    return path
+
+
+def side_of(compiled: Compiled, name: str, workloads: Collection[str]) -> Compiled:
+    """What one plant's kernels launch, under a name that all sides share."""
+    launches = {f"{row} kernel": compiled.launches[f"{row} {name}"] for row in workloads}
+    return replace(compiled, launches=launches)

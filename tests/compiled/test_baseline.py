@@ -1,10 +1,13 @@
 """Baselines as files, and figures as JSON."""
 
+import difflib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pagegate.cases.notation import format_case
 from pagegate.cases.workloads import find_workloads
 from pagegate.compiled import baseline
 from pagegate.compiled.figures import Compiled, Figures, Mix, Variant
@@ -16,6 +19,7 @@ FIGURES = Figures(64, 0, 0, 0, 0, 0, 2048, 8, 32, "registers", 4096, MIX, MIX)
 COMPILED = Compiled(
     "sm_90",
     "3.6.0",
+    {"w1": "q1s9 h1/1 d32", "w2": "q2s9 h1/1 d32"},
     {"w1 ours": ("k w1",), "w2 ours": ("k w1", "broken w2")},
     {
         "k w1": Variant("k", {"TILE": 64, "CAUSAL": True, "num_warps": 4}, FIGURES),
@@ -29,11 +33,19 @@ def test_there_and_back(tmp_path):
     assert baseline.load("sm_90", tmp_path) == {"3.6.0": COMPILED}
     text = baseline.path_of("sm_90", tmp_path).read_text()
     assert '"reason": "because"' in text
-    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
+    data = json.loads(text)
+    assert json.dumps(data) == json.dumps(json.loads(json.dumps(data, sort_keys=True)))
+    # a changed count is a line or two of a diff, near the variant's name
+    more = replace(MIX, masks=7)
+    spilled = replace(FIGURES, spills=3, loops=more, total=more)
+    variants = {**COMPILED.variants, "k w1": replace(COMPILED.variants["k w1"], figures=spilled)}
+    baseline.update(replace(COMPILED, variants=variants), "because", tmp_path)
+    changed = difflib.ndiff(text.splitlines(), baseline.path_of("sm_90", tmp_path).read_text().splitlines())
+    assert len([line for line in changed if line[0] in "+-"]) == 5
 
 
 def test_versions_stand_beside_each_other(tmp_path):
-    newer = Compiled("sm_90", "3.9.0", {}, {})
+    newer = Compiled("sm_90", "3.9.0", {}, {}, {})
     baseline.update(COMPILED, "one", tmp_path)
     baseline.update(newer, "two", tmp_path)
     assert baseline.load("sm_90", tmp_path) == {"3.6.0": COMPILED, "3.9.0": newer}
@@ -66,10 +78,11 @@ ACCEPTED = Path(__file__).parents[2] / baseline.FOLDER
 
 @pytest.mark.parametrize("target", DEFAULT)
 def test_what_is_accepted_covers_the_table_and_can_launch(target):
+    """For the oldest and the newest Triton that tests run with."""
     versions = baseline.load(target, ACCEPTED)
-    assert versions
+    assert {"3.6.0", "3.9.0"} <= versions.keys()
     for compiled in versions.values():
-        rows = {launch.split()[0] for launch in compiled.launches}
-        assert rows == {row.name for row in find_workloads("pr")}
+        assert compiled.workloads == {row.name: format_case(row.case) for row in find_workloads("pr")}
+        assert {launch.split()[0] for launch in compiled.launches} == compiled.workloads.keys()
         assert not [variant.problem for variant in compiled.variants.values() if variant.problem]
         assert {name for names in compiled.launches.values() for name in names} == compiled.variants.keys()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pagegate.compiled import rules
-from pagegate.compiled.figures import Compiled, Figures, Mix, Variant
+from pagegate.compiled.figures import Figures, Mix
 
 LOOPS = Mix(
     instructions=1000, matrix={"HMMA.16816.F32.BF16": 64}, loads={16: 32, 4: 4}, async_loads=32, shared=100,
@@ -108,89 +108,3 @@ def test_reasons_have_the_figures():
     assert words == (
         "occupancy: 16 warps per multiprocessor before, 8 now; 32,768 bytes of shared memory per group (32,768 before)"
     )
-
-
-def table(figures, launches=("w1", "w2"), kernel="k", triton="3.6.0", problem="", **options):
-    """One variant, launched by all."""
-    variant = Variant(kernel, options or {"TILE": 64}, figures, problem)
-    names = {f"{name} ours": ("v",) for name in launches}
-    return Compiled("sm_90", triton, names, {"v": variant})
-
-
-def test_equal_tables_are_the_same():
-    assert rules.compare(table(BASE), table(BASE)) == []
-    assert rules.overall([]) == "SAME"
-
-
-def test_launches_share_a_finding():
-    (finding,) = rules.compare(table(BASE), table(changed(spills=4)))
-    assert (finding.verdict, finding.rule, finding.where) == ("SLOWER", "spills", "k")
-    assert finding.reason == "registers spilled to memory: 0 before, 4 now"
-    assert finding.launches == ("w1 ours", "w2 ours")
-
-
-def test_a_renamed_kernel_is_compared_by_its_launches():
-    assert rules.compare(table(BASE), table(BASE, kernel="renamed")) == []
-
-
-def test_what_cannot_launch_is_wrong_also_with_a_baseline_that_could_not():
-    for before in (table(BASE), table(BASE, problem="cannot launch: too much"), table(None, problem="fails")):
-        findings = rules.compare(before, table(None, problem="cannot launch: 9 bytes"))
-        assert [(f.verdict, f.reason) for f in findings] == [("WRONG", "cannot launch: 9 bytes")]
-    assert rules.overall(rules.compare(table(None, problem="fails"), table(BASE))) == "FASTER"
-
-
-def test_a_new_launch_is_incomparable_and_a_missing_one_was_not_selected():
-    findings = rules.compare(table(BASE, ("w1",)), table(BASE, ("w1", "w2")))
-    assert [(f.verdict, f.rule, f.launches) for f in findings] == [("INCOMPARABLE", "missing", ("w2 ours",))]
-    assert rules.compare(table(BASE, ("w1", "w2")), table(BASE, ("w1",))) == []
-
-
-def test_a_new_launch_that_cannot_launch_is_wrong():
-    findings = rules.compare(table(BASE, ("w1",)), table(None, ("w2",), problem="cannot launch: 9 bytes"))
-    assert rules.overall(findings) == "WRONG"
-
-
-def test_another_number_of_launches():
-    twice = Compiled("sm_90", "3.6.0", {"w1 ours": ("v", "v")}, table(BASE).variants)
-    (finding,) = rules.compare(table(BASE, ("w1",)), twice)
-    assert finding.verdict == "AMBIGUOUS"
-    assert finding.reason == "kernels that one call launches: k before, k, k now"
-
-
-def test_variants_are_counted_over_what_both_launch():
-    def spread(count):
-        variants = {f"v{n}": Variant("k", {"LENGTH": n}, BASE) for n in range(count)}
-        return Compiled("sm_90", "3.6.0", {f"w{n} ours": (f"v{n % count}",) for n in range(4)}, variants)
-
-    findings = [f for f in rules.compare(spread(1), spread(4)) if f.rule == "variants"]
-    assert [(f.verdict, f.where) for f in findings] == [("SLOWER", "ours")]
-    assert findings[0].reason.startswith("compiled variants over 4 workloads: 1 before, 4 now;")
-    assert [f.verdict for f in rules.compare(spread(4), spread(2)) if f.rule == "variants"] == ["FASTER"]
-    # a workload more is no variant more of those that were there
-    fewer = Compiled("sm_90", "3.6.0", {"w0 ours": ("v0",)}, spread(4).variants)
-    assert not [f for f in rules.compare(fewer, spread(4)) if f.rule == "variants"]
-
-
-def test_a_changed_configuration_is_said_and_is_no_verdict():
-    (finding,) = rules.compare(table(BASE, TILE=64), table(BASE, TILE=128))
-    assert (finding.verdict, finding.rule) == ("SAME", rules.CONFIGURATION)
-    assert finding.reason == "configuration: TILE 64 -> 128"
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "worst"),
-    [(["FASTER", "SLOWER"], "SLOWER"), (["SLOWER", "WRONG"], "WRONG"), (["AMBIGUOUS", "INCOMPARABLE"], "INCOMPARABLE"),
-     (["SAME", "FASTER"], "FASTER"), (["AMBIGUOUS", "FASTER"], "AMBIGUOUS")],
-)  # fmt: skip
-def test_the_worst_verdict_counts(verdicts, worst):
-    assert rules.overall([rules.Finding(verdict, "", "", "") for verdict in verdicts]) == worst
-
-
-def test_another_triton_says_what_to_do():
-    finding = rules.no_baseline(table(BASE, triton="3.9.0"), ["3.6.0"])
-    assert finding.verdict == "INCOMPARABLE"
-    for words in ("required a baseline of triton 3.9.0, found 3.6.0", "install triton 3.6.0", "--base REV", "--update --reason TEXT",
-                  "`pagegate compiled --triton 3.6.0 --triton 3.9.0`"):  # fmt: skip
-        assert words in finding.reason
-    assert "found none at all" in rules.no_baseline(table(BASE), []).reason
