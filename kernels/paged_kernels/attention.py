@@ -8,12 +8,12 @@ from typing import Any
 import torch
 import triton
 
-from .launch import LaunchConfig, Problem, choose_config, machine_of, q_block_bound
+from .launch import LaunchConfig, Problem, Rung, machine_of, q_block_bound
 from .naive import naive_kernel
-from .unified import reduce_splits_kernel, unified_kernel
+from .planning import choose_config
+from .splits import reduce_splits_kernel
+from .unified import unified_kernel
 from .validation import check_attention, require
-
-SPLITS_PER_STEP = 16
 
 
 def paged_attention(
@@ -121,7 +121,10 @@ def paged_attention(
             num_stages=config.num_stages,
             enable_fp_fusion=True,
         )
-        (_launch_naive if config.rung == "naive" else _launch_unified)(q, k_cache, common, config)
+        if config.rung == "naive":
+            _launch_naive(q, k_cache, common)
+        else:
+            _launch_unified(q, k_cache, common, config, max_query_len)
     return out if lse is None else (out, lse)
 
 
@@ -131,7 +134,7 @@ def plan(
     block_table: torch.Tensor,
     max_query_len: int,
     sliding_window: int | None = None,
-    rung: str = "unified",
+    rung: Rung = "unified",
 ) -> LaunchConfig:
     """The launch configuration that `paged_attention` would choose; reads shapes only."""
     problem = Problem(
@@ -162,9 +165,7 @@ def _fuse_across_lanes(q: torch.Tensor) -> bool:
     return machine_of(q.device).backend != "hip"
 
 
-def _launch_naive(
-    q: torch.Tensor, k_cache: torch.Tensor, common: dict[str, Any], config: LaunchConfig
-) -> None:
+def _launch_naive(q: torch.Tensor, k_cache: torch.Tensor, common: dict[str, Any]) -> None:
     num_query_heads = q.shape[1]
     common["enable_fp_fusion"] = _fuse_across_lanes(q)
     naive_kernel[(q.shape[0], num_query_heads)](
@@ -173,46 +174,64 @@ def _launch_naive(
 
 
 def _launch_unified(
-    q: torch.Tensor, k_cache: torch.Tensor, common: dict[str, Any], config: LaunchConfig
+    q: torch.Tensor, k_cache: torch.Tensor, common: dict[str, Any], config: LaunchConfig, max_query_len: int
 ) -> None:
     num_tokens, num_query_heads, head_dim = q.shape
-    num_kv_heads = k_cache.shape[2]
+    num_kv_heads, num_seqs, splits = k_cache.shape[2], common["num_seqs"], config.num_splits
     gqa_ratio = num_query_heads // num_kv_heads
-    splits = config.num_splits
+    block_q = config.block_m // gqa_ratio
+    small_m = max(16, triton.next_power_of_2(gqa_ratio))
+    one_block = max_query_len <= block_q
+    split_small = splits > 1 and not one_block and not config.split_prompts
+    num_q_blocks = num_seqs if one_block else q_block_bound(num_tokens, num_seqs, block_q)
+    grid = (num_q_blocks * num_kv_heads, splits)
+    if split_small:
+        grid = ((num_q_blocks + num_seqs * (splits - 1)) * num_kv_heads, 1)
     partial_out = partial_lse = None
     if splits > 1:
         rows = (splits, num_tokens, num_query_heads)
         partial_out = torch.empty((*rows, head_dim), dtype=torch.float32, device=q.device)
         partial_lse = torch.empty(rows, dtype=torch.float32, device=q.device)
-    q_blocks = q_block_bound(num_tokens, common["num_seqs"], config.block_m // gqa_ratio)
-    unified_kernel[(q_blocks * num_kv_heads, splits)](
+    shared = dict(
+        GQA_RATIO=gqa_ratio,
+        BLOCK_M=config.block_m,
+        MOST_ROWS=small_m if split_small else 1 << 30,
+        MIN_TILES=config.min_tiles,
+        OVERLAP=config.overlap and splits > 1,
+    )
+    unified_kernel[grid](
         **common,
+        **shared,
         partial_out_ptr=partial_out,
         partial_lse_ptr=partial_lse,
         num_tokens=num_tokens,
         num_kv_heads=num_kv_heads,
+        num_q_blocks=num_q_blocks,
         num_splits=splits,
-        GQA_RATIO=gqa_ratio,
-        BLOCK_M=config.block_m,
+        SMALL_M=small_m,
+        SAME_STRIDES=common["stride_k_page"] == common["stride_v_page"]
+        and common["stride_k_slot"] == common["stride_v_slot"],
+        # not pipelined, the machine code is a third shorter; on NVIDIA that is not yet measured
+        EDGE_STAGES=1 if machine_of(q.device).backend == "hip" else config.num_stages,
+        ONE_BLOCK=one_block,
+        SPLIT_SMALL=split_small,
+        **({} if config.maxnreg is None else {"maxnreg": config.maxnreg}),
     )
     if splits > 1:
-        reduce_splits_kernel[(num_tokens, num_query_heads)](
-            partial_out,
-            partial_lse,
-            common["out_ptr"],
-            common["lse_ptr"],
-            common["cu_seqlens_q_ptr"],
-            common["sinks_ptr"],
-            common["v_scale_ptr"],
-            common["num_seqs"],
-            num_tokens,
-            num_query_heads,
-            splits,
-            common["stride_out_token"],
-            common["stride_out_head"],
-            HEAD_DIM=head_dim,
-            HEAD_DIM_PADDED=common["HEAD_DIM_PADDED"],
-            SPLITS_PER_STEP=SPLITS_PER_STEP,
+        heads = config.heads_per_reduction
+        names = "out_ptr lse_ptr cu_seqlens_q_ptr seq_lens_ptr sinks_ptr v_scale_ptr sliding_window num_seqs "
+        names += "stride_out_token stride_out_head CAUSAL HEAD_DIM HEAD_DIM_PADDED TILE"
+        reduce_splits_kernel[(num_tokens, triton.cdiv(num_query_heads, heads))](
+            **{name: common[name] for name in names.split()},
+            **shared,
+            partial_out_ptr=partial_out,
+            partial_lse_ptr=partial_lse,
+            num_tokens=num_tokens,
+            num_query_heads=num_query_heads,
+            num_splits=splits,
+            HEADS=heads,
+            SPLITS_PER_STEP=max(1, min(16, 64 // heads)),
             num_warps=4,
             enable_fp_fusion=_fuse_across_lanes(q),
+            **({"launch_pdl": True} if config.overlap else {}),
         )

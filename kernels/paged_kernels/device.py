@@ -9,6 +9,7 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
+SEARCH_STEP = tl.constexpr(128)
 # Triton's interpreter multiplies bf16 operands wrongly (3.6 to 3.9); `matmul` widens them there.
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
@@ -19,30 +20,34 @@ def find_sequence(cu_seqlens_q_ptr, index, num_seqs, BLOCK_Q: tl.constexpr):
 
     Sequence s starts at block `cu_seqlens_q[s] // BLOCK_Q + s`: an upper bound on the blocks before
     it that needs no prefix sum (vLLM's unified kernel uses the same). BLOCK_Q = 0 searches tokens.
+    Starts are counted, many at a time: the steps of a binary search would wait for one another's loads.
     """
-    low = 0
-    high = num_seqs
-    while high - low > 1:
-        middle = (low + high) // 2
-        start = tl.load(cu_seqlens_q_ptr + middle)
+    before = 0
+    for first in range(0, num_seqs, SEARCH_STEP):
+        seqs = first + tl.arange(0, SEARCH_STEP)
+        starts = tl.load(cu_seqlens_q_ptr + seqs, mask=seqs < num_seqs, other=0)
         if BLOCK_Q > 0:
-            start = start // BLOCK_Q + middle
-        if start <= index:
-            low = middle
-        else:
-            high = middle
-    return low
+            starts = starts // BLOCK_Q + seqs
+        before += tl.sum(((starts <= index) & (seqs < num_seqs)).to(tl.int32), axis=0)
+    return before - 1
 
 
 @triton.jit
-def slot_offsets(
-    table_ptr, positions, live, stride_page, stride_slot, PAGE_SIZE: tl.constexpr, MASKED: tl.constexpr
-):
-    """Offsets (int64) of the cache slots that hold `positions`; dead positions read no table entry."""
-    if MASKED:
-        pages = tl.load(table_ptr + positions // PAGE_SIZE, mask=live, other=0)
+def load_page_ids(table_ptr, first, begin, end, PAGE_SIZE: tl.constexpr, TILE: tl.constexpr):
+    """The pages of keys [first, first + TILE): one id where a page holds whole tiles, else one per key.
+
+    Keys outside [begin, end) read no table entry and get page 0.
+    """
+    if PAGE_SIZE % TILE == 0:
+        return tl.load(table_ptr + first // PAGE_SIZE, mask=(first < end) & (first + TILE > begin), other=0)
     else:
-        pages = tl.load(table_ptr + positions // PAGE_SIZE)
+        keys = first + tl.arange(0, TILE)
+        return tl.load(table_ptr + keys // PAGE_SIZE, mask=(keys >= begin) & (keys < end), other=0)
+
+
+@triton.jit
+def slot_offsets(pages, positions, stride_page, stride_slot, PAGE_SIZE: tl.constexpr):
+    """Offsets (int64) of the cache slots that hold `positions`, which lie in `pages`."""
     return pages.to(tl.int64) * stride_page + (positions % PAGE_SIZE) * stride_slot
 
 

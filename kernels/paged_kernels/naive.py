@@ -11,6 +11,7 @@ from .device import (
     base2_logits,
     find_sequence,
     finite_max,
+    load_page_ids,
     load_tile,
     log_sum_exp,
     reciprocal,
@@ -91,7 +92,8 @@ def naive_kernel(
     for start in range(begin // TILE * TILE, end, TILE):
         positions = start + tl.arange(0, TILE)
         live = (positions >= begin) & (positions < end)
-        k_slots = slot_offsets(table_ptr, positions, live, stride_k_page, stride_k_slot, PAGE_SIZE, True)
+        pages = load_page_ids(table_ptr, start, begin, end, PAGE_SIZE, TILE)
+        k_slots = slot_offsets(pages, positions, stride_k_page, stride_k_slot, PAGE_SIZE)
         k = load_tile(k_ptr + kv_head * stride_k_head, k_slots, dims, live, HEAD_DIM, True)
         products = tl.sum(k.to(tl.float32) * q[None, :], axis=1)
         logits = base2_logits(products, scale, logits_soft_cap, slope, positions - query_position)
@@ -101,7 +103,7 @@ def naive_kernel(
         new_max = tl.maximum(running_max, tl.max(logits, axis=0))
         shrink = tl.exp2(running_max - finite_max(new_max))
         weights = tl.exp2(logits - finite_max(new_max))
-        v_slots = slot_offsets(table_ptr, positions, live, stride_v_page, stride_v_slot, PAGE_SIZE, True)
+        v_slots = slot_offsets(pages, positions, stride_v_page, stride_v_slot, PAGE_SIZE)
         v = load_tile(v_ptr + kv_head * stride_v_head, v_slots, dims, live, HEAD_DIM, True)
         acc = acc * shrink + tl.sum(weights[:, None] * v.to(tl.float32), axis=0)
         total = total * shrink + tl.sum(weights, axis=0)

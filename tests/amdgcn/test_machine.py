@@ -161,6 +161,25 @@ def test_lanes_and_workgroups_diverge() -> None:
     assert not outcome.findings
 
 
+def test_what_other_workgroups_load_does_not_hold_a_wait_up() -> None:
+    """Workgroup 1 waits in order for one of two LDS reads, while workgroup 0 has a scalar load on its way,
+    which may come back at any time, and stands further on."""
+    code = [
+        "s_load_dwordx2 s[8:9], s[0:1], 0x0", "s_lshl_b32 s5, s2, 8", OWN, "v_mov_b32_e32 v4, 5",
+        "s_waitcnt lgkmcnt(0)",
+        "s_cmp_lg_u32 s2, 0", "s_cbranch_scc1 .LBB0_1",
+        "s_load_dwordx2 s[10:11], s[0:1], 0x0", "s_branch .LBB0_2",
+        ".LBB0_1:",
+        "ds_write_b32 v1, v4", "s_waitcnt lgkmcnt(0)",
+        "ds_read_b32 v2, v1", "ds_read_b32 v5, v1", "s_waitcnt lgkmcnt(1)", "v_add_u32_e32 v4, v2, v4",
+        ".LBB0_2:",
+        "s_waitcnt lgkmcnt(0)", "v_add_u32_e32 v1, s5, v1", "global_store_dword v1, v4, s[8:9]",
+    ]  # fmt: skip
+    data, outcome = execute(code, groups=2)
+    assert data.reshape(2, 64).tolist() == [[5] * 64, [10] * 64]
+    assert not outcome.findings
+
+
 def test_far_jump() -> None:
     code = [
         LOAD, OWN, "v_mov_b32_e32 v2, 1", "s_waitcnt lgkmcnt(0)",

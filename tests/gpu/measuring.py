@@ -1,8 +1,8 @@
-"""Whether the sampler can be trusted on this GPU; one command, about six minutes.
+"""Whether the sampler can be trusted on this GPU; one command, about four minutes.
 
-    python tests/gpu/measuring.py OUT [--kernel NAME ...] [--budget 0.4] [--only PART ...]
+    python tests/gpu/measuring.py OUT [--kernel NAME ...] [--budget 0.4] [--quantity Q ...] [--only PART ...]
 
-runs: `bench` over the pr tier twice, in fresh processes, for graph and kernel times: medians repeat.
+runs: `bench` over the pr tier twice, in fresh processes, for graph times: medians repeat.
 do_bench: the same rows timed by triton.testing.do_bench, in a process of its own: medians agree.
 slowed: kernels that do 3 % and 10 % more work by a wall clock: the sampler sees the same.
 Writes OUT/*.json, prints what it found, and exits with 1 where a bound is broken.
@@ -65,7 +65,7 @@ def judge(title, pairs, small, large, share):
 
 def repeat(out, options):
     found = {}
-    for quantity in ("graph", "kernel"):
+    for quantity in options.quantity:
         first, second = (medians(bench(out, quantity, number, options)) for number in (1, 2))
         pairs = {name: (first[name], second[name]) for name in first if name in second}
         found[f"runs_{quantity}"] = judge(f"two runs, {quantity}", pairs, 0.03, 0.007, 0.9)
@@ -73,13 +73,12 @@ def repeat(out, options):
 
 
 def against_do_bench(out, options):
-    """Needs bench_kernel_1.json of `repeat`."""
+    ours = medians(bench(out, "kernel", 0, options))
     path = out / "do_bench.json"
     subprocess.run(
         [sys.executable, __file__, str(out), "--do-bench", str(path), *_kernels(options)], check=True
     )
     theirs = {tuple(name.split()): value for name, value in json.loads(path.read_text()).items()}
-    ours = medians(out / "bench_kernel_1.json")
     pairs = {name: (ours[name], theirs[name]) for name in ours if name in theirs and ours[name] > LARGE_S}
     return {"do_bench": judge("do_bench over kernel", pairs, 0.03, 0.03, 1.0)}
 
@@ -181,10 +180,12 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--kernel", action="append")
     parser.add_argument("--budget", type=float, default=0.4)
+    parser.add_argument("--quantity", action="append", choices=("graph", "kernel"))
     parser.add_argument("--only", action="append", choices=PARTS)
     parser.add_argument("--do-bench", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.kernel = options.kernel or ["naive", "unified", "torch_sdpa"]
+    options.quantity = options.quantity or ["graph"]
     if options.do_bench:
         do_bench(options.do_bench, options)
         return 0

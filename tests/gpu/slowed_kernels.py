@@ -12,13 +12,13 @@ import torch
 from pagegate.cases.registry import Kernel, kernels_root
 
 # every program works through a chain of dependent products; `extra` stands behind the query starts
-_BEFORE = "    row_index = tokens * num_query_heads + heads\n"
+_BEFORE = "    num_query_heads = num_kv_heads * GQA_RATIO\n"
 _WORK = """    extra = tl.load(cu_seqlens_q_ptr + num_seqs + 1)
-    burnt = total
+    burnt = softmax_scale
     for _ in range(extra):
         burnt = burnt * 0.999 + 0.001
     # never so, which the compiler cannot know
-    total = tl.where(burnt < -1.0, burnt, total)
+    high = tl.where(burnt < -1.0, low, high)
 """
 
 

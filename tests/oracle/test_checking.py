@@ -319,6 +319,22 @@ def test_budgets_follow_the_dtype():
     assert mean["fp32"] == pytest.approx(1.64e-5, rel=0.1)
 
 
+def test_a_soft_cap_may_be_computed_with_a_fast_exponential():
+    """One key per query, so that the log-sum-exp is its capped logit."""
+    content = make_content(parse_case("200q1s1 h8/1 d32 softcap=50 scale=0.05"), CPU)
+    expected = reference(content)
+    logits = torch.einsum("thd,tkd->th", content.q.double(), content.keys.double()) * content.spec.scale
+    ratio = (logits / 50).float()
+    # a GPU's exp2 is off by 2 ** -22.5 at most
+    decay = torch.exp2(ratio.abs() * -2 * 1.4426950408889634) * (1 + 2**-22.5)
+    fast = 50 * ratio.sign() * (1 - decay) / (1 + decay)
+    error = (fast.double() - expected.lse).abs()
+    assert (error <= expected.lse_budget).all()
+    # an error of the cap itself is still seen
+    wrong = 50.01 * torch.tanh(logits / 50.01) * 1.0002
+    assert ((wrong - expected.lse).abs() > expected.lse_budget).any()
+
+
 def test_large_problems_are_taken_in_steps(monkeypatch):
     content = make_content(parse_case("q20s50_q3s9 h4/2 d32"), CPU)
     whole = reference(content)

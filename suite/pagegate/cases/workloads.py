@@ -98,6 +98,7 @@ tokens_fused         q3s50_q1s20 h4/2 d32 tokens=fused pad=4                 | q
 shared_prefix        4q2s70 h2/1 d32 prefix=50                               | pages shared by all sequences
 far_pages            q3s50_q1s20 h2/1 d32 far_pages                          | cache offsets past 2^31 elements
 far_pages_split      q1s300 h2/1 d32 far_pages layout=interleaved            | the same in the split path
+far_values           q3s50_q1s20 h4/2 d32 far_pages layout=mixed             | the same where keys and values have strides of their own
 far_tokens           q3s50_q1s20 h2/1 d32 tokens=far                         | query and output offsets past 2^31 elements
 """
 

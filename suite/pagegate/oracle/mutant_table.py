@@ -22,8 +22,12 @@ class Mutant:
     gpu_only: bool = False
 
 
-def _unified(name: str, stands_for: str, old: str, new: str) -> Mutant:
-    return Mutant(name, stands_for, "unified", "unified.py", old, new)
+def _unified(name: str, stands_for: str, old: str, new: str, gpu_only: bool = False) -> Mutant:
+    return Mutant(name, stands_for, "unified", "unified.py", old, new, gpu_only)
+
+
+def _splits(name: str, stands_for: str, old: str, new: str, gpu_only: bool = False) -> Mutant:
+    return Mutant(name, stands_for, "unified", "splits.py", old, new, gpu_only)
 
 
 def _device(name: str, stands_for: str, old: str, new: str, gpu_only: bool = False) -> Mutant:
@@ -63,14 +67,14 @@ MUTANTS = (
     # causal, window, loop bounds
     _device("empty_rows_nan", "vllm#4405: -inf minus -inf in a masked row",
             "return tl.where(running_max == float(\"-inf\"), 0.0, running_max)", "return running_max"),
-    _unified("window_drops_oldest", "sglang#32087: the oldest key in the window is dropped",
+    _splits("window_drops_oldest", "sglang#32087: the oldest key in the window is dropped",
              "begin = tl.maximum(context_len + first_query - sliding_window + 1, 0)",
              "begin = tl.maximum(context_len + first_query - sliding_window + 2, 0)"),
     _device("window_keeps_one_more", "sglang#32087, the other way: < for <=",
             "query_positions - positions < sliding_window", "query_positions - positions <= sliding_window"),
-    _unified("causal_bound_always", "vllm#30974: the causal bound also without a causal mask",
-             "    if CAUSAL:\n        end = tl.minimum(end, context_len + last_query + 1)",
-             "    if HEAD_DIM > 0:\n        end = tl.minimum(end, context_len + last_query + 1)"),
+    _splits("causal_bound_always", "vllm#30974: the causal bound also without a causal mask",
+             "    if CAUSAL:\n        end = tl.minimum(end, context_len + tl.minimum(",
+             "    if BLOCK_Q > 0:\n        end = tl.minimum(end, context_len + tl.minimum("),
     _unified("window_start_without_context", "flashinfer#4972: bulk starts without the offset",
              "full_begin = tl.maximum(context_len + last_query - sliding_window + 1, 0)",
              "full_begin = tl.maximum(last_query - sliding_window + 1, 0)"),
@@ -95,28 +99,27 @@ MUTANTS = (
              "    k_ptr += kv_head.to(tl.int64) * stride_k_head\n",
              "    if low >= high and num_splits > 1:\n        return\n"
              "    k_ptr += kv_head.to(tl.int64) * stride_k_head\n"),
-    _unified("last_split_dropped", "pytorch#179760: chosen splits and reduced splits differ",
-             "mask=splits < num_splits, other", "mask=splits < num_splits - 1, other"),
+    _splits("last_split_dropped", "pytorch#179760: chosen splits and reduced splits differ",
+             "used = (splits < splits_used)[:, None]", "used = (splits < splits_used - 1)[:, None]"),
     _device("division_by_zero", "vllm#57094: 0 / 0 for rows without keys",
             "return tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)", "return 1.0 / total"),
     _device("lse_base_two", "sglang#35045: base-2 where natural is meant",
             "(running_max + tl.log2(tl.where(total > 0, total, 1.0))) * LN2",
             "(running_max + tl.log2(tl.where(total > 0, total, 1.0)))"),
-    _unified("reduction_first_sequence_only", "flash-attention#1217: rows after the first sequence unwritten",
-             "    if token >= tl.load(cu_seqlens_q_ptr + num_seqs):\n",
-             "    if token >= tl.load(cu_seqlens_q_ptr + 1):\n"),
-    _unified("reduction_packed_output", "FlagGems#5235: steps by head size, not by the row's stride",
-             "    out_pointers = out_ptr + token * stride_out_token + head * stride_out_head + dims\n",
-             "    out_pointers = out_ptr + row * HEAD_DIM + dims\n"),
-    _unified("split_sink_dropped", "gpt-oss class: the sink is missing in one dispatch path",
-             "        sink = tl.load(sinks_ptr + head)\n", "        sink = tl.load(sinks_ptr + head) - 100.0\n"),
+    _splits("reduction_first_sequence_only", "flash-attention#1217: rows after the first sequence unwritten",
+             "(token >= query_begin + query_len)", "(token >= tl.load(cu_seqlens_q_ptr + 1))"),
+    _splits("reduction_packed_output", "FlagGems#5235: steps by head size, not by the row's stride",
+             "out_rows = token.to(tl.int64) * stride_out_token + heads * stride_out_head",
+             "out_rows = rows * HEAD_DIM"),
+    _splits("split_sink_dropped", "gpt-oss class: the sink is missing in one dispatch path",
+             "        sinks = tl.load(sinks_ptr + heads, mask=live, other=0.0)\n",
+             "        sinks = tl.load(sinks_ptr + heads, mask=live, other=0.0) - 100.0\n"),
     # addressing
     _device("page_offset_int32", "vllm#47671: page id times stride in 32 bits",
             "pages.to(tl.int64) * stride_page", "pages * stride_page"),
     _unified("value_offset_int32", "vllm#50427: only the values' offset in 32 bits",
-             "v_slots = slot_offsets(table_ptr, positions, live, stride_v_page, stride_v_slot, PAGE_SIZE, MASKED)",
-             "v_slots = slot_offsets(table_ptr, positions, live, stride_v_page, stride_v_slot, PAGE_SIZE, MASKED)"
-             ".to(tl.int32)"),
+             "v_slots = slot_offsets(pages, positions, stride_v_page, stride_v_slot, PAGE_SIZE)",
+             "v_slots = slot_offsets(pages, positions, stride_v_page, stride_v_slot, PAGE_SIZE).to(tl.int32)"),
     _unified("query_offset_int32", "sglang#20389: token times stride in 32 bits",
              "tokens = (query_begin + queries).to(tl.int64)", "tokens = query_begin + queries"),
     _device("page_stride_rebuilt", "aiter#3498: the page stride is computed, not read",
@@ -127,8 +130,9 @@ MUTANTS = (
     _host("table_stride_is_width", "vllm#54877: a stride in the wrong unit",
           "stride_table_seq=block_table.stride(0)", "stride_table_seq=block_table.shape[1]"),
     _device("one_page_per_tile", "vllm#39810: a tile that straddles pages looks up one",
-            "pages = tl.load(table_ptr + positions // PAGE_SIZE)",
-            "pages = tl.load(table_ptr + (positions * 0 + tl.min(positions, axis=0)) // PAGE_SIZE)"),
+            "return tl.load(table_ptr + keys // PAGE_SIZE, ", "return tl.load(table_ptr + (keys * 0 + first) // PAGE_SIZE, "),
+    _unified("page_ids_of_the_tile_before", "vllm#39810 class: page ids loaded ahead, but for the wrong tile",
+             "pages = load_page_ids(table_ptr, (tile + 1) * TILE,", "pages = load_page_ids(table_ptr, tile * TILE,"),
     _host("query_stride_assumed", "flash-attention#2666 class: queries taken for contiguous",
           "stride_q_token=q.stride(0)", "stride_q_token=num_query_heads * head_dim"),
     _host("value_strides_of_keys", "FlagGems#5235 class: tested in the one layout where two strides coincide",
@@ -150,8 +154,8 @@ MUTANTS = (
     _device("padded_lanes_loaded", "vllm#4128: lanes past head_dim are read",
             "return tl.load(pointers, mask=dims[None, :] < HEAD_DIM, other=0.0)", "return tl.load(pointers)"),
     _unified("padded_lanes_stored", "sglang#1281: lanes past head_dim are written",
-             "tl.store(out_pointers, out.to(out_ptr.dtype.element_ty), mask=cell_live)",
-             "tl.store(out_pointers, out.to(out_ptr.dtype.element_ty), mask=row_live[:, None])"),
+             "        tl.store(out_pointers, out.to(out_ptr.dtype.element_ty), mask=cell_live)",
+             "        tl.store(out_pointers, out.to(out_ptr.dtype.element_ty), mask=row_live[:, None])"),
     _unified("first_64_dims", "triton#621: attention over the first 64 dims",
              "    query_positions = context_len + queries\n",
              "    query_positions = context_len + queries\n    q = tl.where(dims[None, :] < 64, q, 0.0)\n"),
@@ -161,8 +165,9 @@ MUTANTS = (
     # scales, dtypes, numerics, sinks
     _unified("key_scale_dropped", "vllm#42580: the keys' scale is not applied",
              "        scale = scale * tl.load(k_scale_ptr)\n", "        scale = scale * 1.0\n"),
-    _unified("value_scale_dropped_in_splits", "sglang#28144: one path without the values' scale",
-             "        out = out * tl.load(v_scale_ptr)\n", "        out = out * 1.0\n"),
+    _splits("value_scale_dropped_in_splits", "sglang#28144: one path without the values' scale",
+             "    if v_scale_ptr is not None:\n        acc_scale = acc_scale * tl.load(v_scale_ptr)\n    out = acc",
+             "    out = acc"),
     _device("tanh_overflows", "vllm#56578: inf / inf in the soft cap",
             "decay = tl.exp2(tl.abs(ratio) * (-2 * LOG2E))\n        magnitude = (1 - decay) / (1 + decay)",
             "decay = tl.exp2(tl.abs(ratio) * (2 * LOG2E))\n        magnitude = (decay - 1) / (decay + 1)"),
@@ -183,7 +188,19 @@ MUTANTS = (
              "slopes = tl.load(alibi_slopes_ptr + heads * 0 + kv_head, mask=row_live, other=0.0)[:, None]"),
     # dispatch, graphs, host
     _device("sequence_search_off_by_one", "batch metadata class: a block goes to the sequence before",
-            "if start <= index:", "if start < index:"),
+            "(starts <= index)", "(starts < index)"),
+    _unified("small_blocks_for_long_queries", "dispatch class: rows past a small block are never computed",
+             "if BLOCK_M > SMALL_M and query_len * GQA_RATIO <= SMALL_M:",
+             "if BLOCK_M > SMALL_M and query_len <= SMALL_M:"),
+    _unified("split_programs_off_by_one", "pytorch#179760 class: the last split has no program",
+             "split = (q_block - num_q_blocks) % (num_splits - 1) + 1",
+             "split = (q_block - num_q_blocks) % (num_splits - 1)"),
+    _splits("reduction_of_the_first_block", "pytorch#179760: chosen splits and reduced splits differ",
+             "first_query = (token - query_begin) // BLOCK_Q * BLOCK_Q", "first_query = 0"),
+    _host("same_strides_by_page_only", "FlagGems#5235 class: layouts that share one stride are taken for equal",
+          "        and common[\"stride_k_slot\"] == common[\"stride_v_slot\"],\n", "        and True,\n"),
+    _splits("reduction_does_not_wait", "early launch class: partial results are read too early",
+             "        gdc_wait()\n", "        pass\n", gpu_only=True),
     _host("lengths_changed_in_place", "vllm#57094 class: a guard that edits its input",
           "    if num_tokens and seq_lens.shape[0]:\n",
           "    seq_lens.clamp_(min=1)\n    if num_tokens and seq_lens.shape[0]:\n"),

@@ -1,0 +1,207 @@
+"""Slow kernels, planted: patches to copies of the kernels, and neutral edits that must change nothing.
+
+The tests fix the launch configuration, so that no tuning of the planner moves what a plant does.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pagegate.cases.registry import kernels_root
+from pagegate.compiled.figures import Compiled
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A slowdown. edits: (file, pattern, replacement), each of which must apply exactly once (`everywhere`:
+    at least once). workloads: where it shows; targets: where `compiled` must say one of `rules`; neither:
+    only time shows it."""
+
+    name: str
+    stands_for: str
+    workloads: str
+    edits: tuple[tuple[str, str, str], ...]
+    targets: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    everywhere: bool = False
+
+
+_TILE = r"TILE=config\.tile,"
+
+PLANTS = (
+    Plant(
+        "doubled_tile",
+        "aiter#4137, #5063: a tile that spills",
+        "dec_b1_c512",
+        (("attention.py", _TILE, "TILE=2 * config.tile,"),),
+        ("sm_90",),
+        ("spills",),
+    ),
+    Plant(
+        "runtime_inner_stride",
+        "vllm#18161: the inner stride is no longer a constant",
+        "dec_b1_c512",
+        (
+            ("unified.py", r"dims = tl\.arange\(0, q\.shape\[1\]\)",
+             "dims = tl.arange(0, q.shape[1]) * tl.where(end > (1 << 30), 2, 1)"),
+        ),
+        ("sm_90",),
+        ("loads",),
+    ),
+    Plant(
+        "constexpr_tokens",
+        "vllm#45631, triton#8273: a variant per number of tokens",
+        "dec_b1_c512 or dec_b16_c512",
+        (
+            ("unified.py", r'"num_tokens",\s+(?="num_kv_heads")', ""),
+            ("unified.py", r"\n    num_tokens,\n    num_kv_heads,", "\n    num_tokens: tl.constexpr,\n    num_kv_heads,"),
+        ),
+        ("sm_90",),
+        ("variants",),
+    ),
+    Plant(
+        "lds_over_limit",
+        "a tile for 160 KiB of LDS, not for 64",
+        "dec_b1_c512",
+        (
+            ("attention.py", _TILE, "TILE=4 * config.tile,"),
+            ("attention.py", r"num_stages=config\.num_stages", "num_stages=3"),
+        ),
+        ("gfx942",),
+        ("launchable",),
+    ),
+    Plant(
+        "masks_everywhere",
+        "sglang#34462: masks in tiles that need none",
+        "dec_b1_c512",
+        (("unified.py", r"MASKED=False", "MASKED=True"),),
+        ("gfx942",),
+        ("masks",),
+    ),
+)  # fmt: skip
+
+# for the table of measured slowdowns: what `compiled` says of these is no promise
+TIMED = (
+    Plant(
+        "one_stage",
+        "loads no longer run ahead",
+        "dec_b16_c4096 or pre_b1_q2048 or gptoss_b16_c4096",
+        (("attention.py", r"num_stages=config\.num_stages", "num_stages=1"),),
+    ),
+    Plant(
+        "eight_warps",
+        "triton#11373: the best number of warps is another",
+        "dec_b16_c4096 or pre_b1_q2048 or gptoss_b16_c4096",
+        (("attention.py", r"num_warps=config\.num_warps", "num_warps=8"),),
+    ),
+    Plant(
+        "halved_tile",
+        "smaller steps",
+        "dec_b16_c4096 or pre_b1_q2048 or gemma_b16_c4096",
+        (("attention.py", _TILE, "TILE=max(16, config.tile // 2),"),),
+    ),
+    Plant(
+        "float32_values",
+        "products of weights and values in float32",
+        "dec_b16_c4096 or pre_b1_q2048",
+        (("unified.py", r"acc = matmul\(weights\.to\(q\.dtype\), v,", "acc = matmul(weights, v.to(tl.float32),"),),
+    ),
+    Plant(
+        "exponentials_twice",
+        "more exponentials per key",
+        "dec_b16_c4096 or pre_b1_q2048",
+        (
+            ("unified.py", r"weights = tl\.exp2\(products \* \(scale \* LOG2E\) - subtrahend\[:, None\]\)",
+             "half = (products * (scale * LOG2E) - subtrahend[:, None]) * 0.5\n"
+             "            weights = tl.exp2(half) * tl.exp2(half - 0.0 * products)"),
+        ),
+    ),
+    Plant(
+        "few_splits",
+        "vllm#32671: too few splits to fill the GPU",
+        "dec_b1_c16384 or dec_b4_c4096",
+        (("launch.py", r"min\(MAX_SPLITS, 2 \* machine\.multiprocessors // max\(programs, 1\)\)",
+          "max(1, machine.multiprocessors // max(4 * programs, 1))"),),
+    ),
+    Plant(
+        "window_from_the_start",
+        "sglang#34462: tiles before the window are walked",
+        "gptoss_b16_c4096 or gemma_b16_c4096",
+        (("unified.py", r"first_tile = begin // TILE", "first_tile = begin * 0"),),
+    ),
+)  # fmt: skip
+
+UNPLANTED = Plant("unplanted", "", "", ())
+
+NEUTRAL = (
+    Plant("comment", "", "", (("unified.py", r"\A", "# a comment\n\n\n"),)),
+    Plant(
+        "renamed_variable", "", "", (("unified.py", r"\brunning_max\b", "largest_so_far"),), everywhere=True
+    ),
+    Plant(
+        "renamed_kernel",
+        "",
+        "",
+        (
+            ("splits.py", r"\breduce_splits_kernel\b", "merge_splits_kernel"),
+            ("attention.py", r"\breduce_splits_kernel\b", "merge_splits_kernel"),
+        ),
+        everywhere=True,
+    ),
+)
+
+
+def copy_with(plant: Plant, package: Path) -> None:
+    """Copy our kernels to `package` with the plant in them."""
+    shutil.copytree(kernels_root() / "paged_kernels", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, pattern, replacement in plant.edits:
+        path = package / file
+        text, count = re.subn(pattern, replacement.replace("\\", r"\\"), path.read_text())
+        right = count >= 1 if plant.everywhere else count == 1
+        assert right, f"{plant.name}: {file} has {count} times what is to be replaced; adapt the plant"
+        path.write_text(text)
+
+
+_PLUGIN = """
+import importlib, sys
+
+from pagegate.cases.registry import register
+
+sys.path.insert(0, {folder!r})
+
+
+def add(name):
+    package = importlib.import_module(name + "_kernels")
+    config = package.LaunchConfig(**{config!r}) if {config!r} else None
+
+    def kernel(q, k_cache, v_cache, **arguments):
+        return package.paged_attention(q, k_cache, v_cache, config=config, **arguments)
+
+    register(name)(kernel)
+
+
+for name in {names!r}:
+    add(name)
+"""
+
+
+def plugin_of(plants: Sequence[Plant], folder: Path, config: Mapping[str, Any] | None = None) -> Path:
+    """A plugin that registers each plant's kernels, and ours as they are (`unplanted`), by name. config:
+    LaunchConfig's fields, for a launch that no tuning changes; else what the planner chooses."""
+    for plant in (UNPLANTED, *plants):
+        copy_with(plant, folder / f"{plant.name}_kernels")
+    path = folder / "planted.py"
+    names = [plant.name for plant in (UNPLANTED, *plants)]
+    path.write_text(_PLUGIN.format(folder=str(folder), names=names, config=config))
+    return path
+
+
+def side_of(compiled: Compiled, name: str, workloads: Collection[str]) -> Compiled:
+    """What one plant's kernels launch, under a name that all sides share."""
+    launches = {f"{row} kernel": compiled.launches[f"{row} {name}"] for row in workloads}
+    return replace(compiled, launches=launches)
