@@ -174,7 +174,7 @@ NEUTRAL = (
         "renamed_kernel",
         "",
         (
-            ("unified.py", r"\breduce_splits_kernel\b", "merge_splits_kernel"),
+            ("splits.py", r"\breduce_splits_kernel\b", "merge_splits_kernel"),
             ("attention.py", r"\breduce_splits_kernel\b", "merge_splits_kernel"),
         ),
         everywhere=True,

@@ -96,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
             if result.failed:
                 failed += 1
                 words = ["--case" if options.case else "-k", names[index], "--kernel", result.kernel]
+                words += ["--tier", options.tier] if options.tier else []
                 words += common.target_words(device) + common.plugin_words(options)
                 terminal.print_failure(out, result, common.command_line("check", *words))
 
