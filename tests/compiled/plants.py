@@ -94,7 +94,8 @@ TIMED = (
     Plant(
         "one_stage",
         "loads no longer run ahead",
-        (("attention.py", r"num_stages=config\.num_stages", "num_stages=1"),),
+        (("attention.py", r"config\.num_stages", "1"),),
+        everywhere=True,
         timed="dec_b16_c4096 or pre_b1_q2048 or gptoss_b16_c4096",
     ),
     Plant(
@@ -147,14 +148,14 @@ TIMED = (
     Plant(
         "late_reduction",
         "the reduction is launched when the splits have ended",
-        (("launch.py", r"overlap=machine\.capability >= 90", "overlap=False"),),
+        (("attention.py", r"config\.overlap", "False"),),
+        everywhere=True,
         timed="dec_b1_c512 or dec_b1_c4096",
     ),
     Plant(
         "few_splits",
         "vllm#32671: too few splits to fill the GPU",
-        (("launch.py", r"min\(MAX_SPLITS, 2 \* machine\.multiprocessors // max\(programs, 1\)\)",
-          "max(1, machine.multiprocessors // max(4 * programs, 1))"),),
+        (("attention.py", r"config\.num_splits", "max(1, config.num_splits // 4)"),),
         timed="dec_b1_c16384 or dec_b4_c4096",
     ),
     Plant(
