@@ -94,6 +94,9 @@ def test_another_configuration_has_other_counts_per_step():
         "occupancy": "AMBIGUOUS",
     }
     assert said(BASE, changed(warps=32), same=False) == {"occupancy": "AMBIGUOUS"}
+    # other tiles and warps have other loads, but asynchronous ones all the same
+    assert said(BASE, changed(async_loads=16), same=False) == {}
+    assert said(BASE, changed(async_loads=0), same=False) == {"async_loads": "SLOWER"}
 
 
 @pytest.mark.parametrize(

@@ -106,18 +106,17 @@ def timed(name, ours, case):
     from pagegate.measure.sampler import Plan, sample
     from pagegate.measure.timing import stopwatch
 
-    plan = Plan(warm_s=0.03, target=0.001, budget_s=0.08)
+    plan, ratios, base = Plan(warm_s=0.03, target=0.001, budget_s=0.08), [], []
     try:
         planted = stopwatch(find_kernel(name), case, "graph")
+        for number in range(ROUNDS):
+            order = (ours, planted) if number % 2 == 0 else (planted, ours)
+            medians = {watch: sample(watch, plan, read_machine).median for watch in order}
+            ratios.append(medians[planted] / medians[ours])
+            base.append(medians[ours])
     except Exception as error:
         torch.cuda.synchronize()
         return {"error": f"{type(error).__name__}: {error}"[:200]}
-    ratios, base = [], []
-    for number in range(ROUNDS):
-        order = (ours, planted) if number % 2 == 0 else (planted, ours)
-        medians = {watch: sample(watch, plan, read_machine).median for watch in order}
-        ratios.append(medians[planted] / medians[ours])
-        base.append(medians[ours])
     return {"ratio": statistics.median(ratios), "ratios": ratios, "ours_s": statistics.median(base)}
 
 

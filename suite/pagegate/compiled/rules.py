@@ -107,15 +107,15 @@ def _widths(counts: Mapping[int, int]) -> str:
 
 
 def async_loads(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None:
-    """Loads that no longer run ahead of the arithmetic: fewer of them, and more of the others."""
+    """Loads that no longer run ahead of the arithmetic: none, or fewer of them and more of the others."""
     was, now = before.loops, after.loops
     others = now.num_loads - now.async_loads - (was.num_loads - was.async_loads)
     words = f"asynchronous loads in loops: {was.async_loads} of {was.num_loads} loads before, "
     words += f"{now.async_loads} of {now.num_loads} now"
-    if was.async_loads > MUCH * now.async_loads and others > 0:
+    gone = was.async_loads > 0 == now.async_loads
+    if gone or (same and was.async_loads > MUCH * now.async_loads and others > 0):
         return SLOWER, words
-    gained = same and now.async_loads > MUCH * was.async_loads and others < 0
-    return (FASTER, words) if gained else None
+    return (FASTER, words) if same and now.async_loads > 0 == was.async_loads else None
 
 
 def masks(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None:
