@@ -105,8 +105,8 @@ far_tokens           q3s50_q1s20 h2/1 d32 tokens=far                         | q
 # AMD's machine code, interpreted: every row lets all branches of its compiled kernels run: whole and cut
 # tiles, enough of them for a pipelined loop, short sequences beside long ones
 _ASM = """
-asm_decode           q1s230_q8s500_q12s500_q12s20_q1s3 h4/2 d64 fp16           | decode, no split
-asm_decode_page64    q1s230_q4s600_q6s600_q6s20_q1s9 h8/2 d128 p64             | decode, pages as large as a tile
+asm_decode           q1s230_q8s500_q12s500_q12s20_q1s3 h4/2 d64 fp16           | decodes and drafts, split or not
+asm_decode_page64    q1s230_q4s600_q6s600_q6s20_q1s9 h8/2 d128 p64             | the same on pages as large as a tile
 asm_split            q1s900_q8s700_q12s700_q12s13 h2/1 d128 profile=needle     | split-KV and its reduction, a needle at every edge
 asm_split_page64     q1s1500_q6s1200_q1s70 h4/1 d64 p64 fp16                   | split-KV on large pages
 asm_prefill          q70s600_q9s20_q1s500 h4/2 d64                             | prompts on a cached prefix
@@ -118,7 +118,7 @@ asm_window_prefill   q70s1000_q9s20_q1s900 h4/2 d64 window=600                 |
 asm_window_forbidden q40s1000_q3s700 h2/1 d64 window=600 profile=forbidden     | a huge score just outside of window and frontier
 asm_window_sinks     q1s700_q20s1000_q1s9 h8/1 d64 window=600 sinks            | gpt-oss
 asm_sinks            q1s500_q20s600 h4/1 d128 sinks                            | sinks without a window
-asm_split_sinks      q1s600_q6s700_q1s9 h4/1 d64 sinks softcap=20              | sinks in the reduction
+asm_split_sinks      q1s600_q4s700_q6s700_q6s20_q1s9 h4/1 d64 sinks softcap=20 | sinks in the reduction
 asm_soft_cap         q6s600_q12s500_q12s20_q1s230 h4/2 d128 softcap=5 profile=extreme | tanh must saturate
 asm_alibi            q6s600_q12s500_q12s20_q1s230 h4/2 d64 alibi               | slopes per head
 asm_alibi_noncausal  q9s500_q70s500_q8s700_q1s9 h2/1 d64 alibi softcap=5 noncausal | the order of cap, slopes and mask
@@ -130,10 +130,10 @@ asm_fp8              q1s230_q8s600_q12s600_q12s20_q1s3 h4/2 d64 kv=fp8         |
 asm_fp8_split        q1s1200_q9s1200_q1s30 h4/2 d128 fp16 kv=fp8 p64           | scales in the reduction
 asm_fp8_prefill      q70s500_q1s500 h4/2 d128 kv=fp8 layout=hnd                | float8 in prompts
 asm_fp8_forbidden    q40s600_q3s500 h2/1 d64 kv=fp8 profile=forbidden          | the largest numbers of float8
-asm_fp32             q12s200_q1s20 h2/1 d64 fp32                               | float32 inputs
+asm_fp32             q12s200_q12s12_q3s200_q1s20 h2/1 d64 fp32                  | float32 inputs
 asm_far              q8s500_q12s500_q12s12_q1s20 h4/2 d64 far_pages layout=interleaved | 64-bit offsets
 asm_wild_tables      q1s700_q3s600_q6s600_q6s20_q1s33 h5/1 d64 slack=3 dead=inf | dead table entries, a ratio of 5
-asm_speculative      4q4s200_q8s500_q1s33 h6/2 d64 profile=needle              | draft tokens
+asm_speculative      4q4s200_q1s600_q8s500_q1s33 h6/2 d64 profile=needle      | draft tokens
 asm_page24           q40s600_q3s500 h2/1 d64 p24 tokens=fused pad=3            | pages that straddle tiles, slices of wider rows
 """
 
