@@ -15,7 +15,7 @@ from .looks import Round, run_looks
 from .noise import LEAST_ROUNDS, Noise, load, noise_path
 from .outcome import Failure, GateResult, RowResult
 from .revisions import Revision
-from .rounds import SIDES, Rounds, Row, SideFailed, SideWorker, Start, Visits
+from .rounds import BEGIN, SIDES, Rounds, Row, SideFailed, SideWorker, Start, Visits
 from .survey import Check, Selection, compile_all, unequal_support
 from .verdict import AMBIGUOUS, INCOMPARABLE, SLOWER, Rules
 from .why import differences
@@ -221,6 +221,7 @@ def _wrong(row: Row, result: CheckResult) -> Failure:
 
 
 def _explanation(worker: SideWorker, row: Row) -> dict[str, Any]:
+    worker.ask(BEGIN, row)
     worker.ask(row.request(0), row)
     return worker.ask({"action": "explain"}, row)
 

@@ -150,9 +150,10 @@ def table_of(revision: Revision) -> list[tuple[str, str, str]] | None:
         return None
 
 
-def inside(revision: Revision, root: Path, plugin: str) -> str:
-    """A plugin file of the repository as this side has it; anything else stays as it is."""
+def inside(revision: Revision, plugin: str) -> str:
+    """A plugin file of the repository as a commit has it; anything else stays as it is."""
     path = Path(plugin).resolve()
-    if path.suffix == ".py" and path.is_relative_to(root) and revision.name != WORKING_TREE:
-        return str(revision.root / path.relative_to(root))
-    return plugin
+    if path.suffix != ".py" or revision.name == WORKING_TREE or not revision.commit:
+        return plugin
+    root = repository(path.parent)
+    return str(revision.root / path.relative_to(root))

@@ -3,7 +3,7 @@
 Its path decides which `paged_kernels` that is; everything else is the instrument. Requests, each answered by
 {"answer": ...} or, when the kernel at hand failed, {"answer": {"failed": words}}:
 
-begin                                     what runs here: {"subject": ..., "environment": ...}
+begin                                     first; what runs here: {"subject": ..., "environment": ...}
 prepare case kernel quantity placement    fresh buffers, compiled and captured: {} or {"unsupported": reason}
 sample launches                           timed launches of what was prepared: `Samples`
 explain                                   what it launches, and what the host pays for it

@@ -64,26 +64,30 @@ def cells(row: RowResult) -> list[str]:
 
 
 def gate_table(result: GateResult) -> Table:
-    """Worst first; what is the same says only that."""
-    lines = []
-    for row in result.worst_first():
-        style = STYLES.get(row.verdict, "yellow")
-        reason = "" if row.verdict == SAME else "; ".join(row.reasons)
-        lines.append([row.workload, row.kernel, *cells(row), f"[{style}]{row.verdict}[/]", escape(reason)])
-    columns = ["workload", "kernel", "base us", "head us", "change", "interval", "rounds", "verdict", "why"]
+    """Worst first."""
+    lines = [[row.workload, row.kernel, *cells(row), verdict(row.verdict)] for row in result.worst_first()]
+    columns = ["workload", "kernel", "base us", "head us", "change", "interval", "rounds", "verdict"]
     title = f"{result.quantity}, {side_words(result.head)} against {side_words(result.base)}"
     return table(title, columns, lines, right=range(2, 7))
 
 
+def verdict(word: str) -> str:
+    return f"[{STYLES.get(word, 'yellow')}]{word}[/]"
+
+
 def print_gate(out: Console, result: GateResult, outcome: str) -> None:
+    """The table, the reasons of all but what is the same, notes, and the verdict over all at the end."""
     if result.rows:
         out.print(gate_table(result))
+    for row in result.worst_first():
+        if row.verdict != SAME:
+            words = "; ".join(row.reasons)
+            out.print(f"{verdict(row.verdict)} [bold]{escape(row.workload)} {row.kernel}[/]: {escape(words)}")
+        for line in row.why:
+            out.print(f"  differs: {escape(line)}")
     for failure in result.failures:
         where = f" [bold]{escape(failure.row)}[/]" if failure.row else ""
         out.print(f"[bold red]{failure.status}[/] {failure.side}{where}: {escape(failure.words)}")
-    for row in result.rows:
-        for line in row.why:
-            out.print(f"why [bold]{escape(row.name)}[/]: {escape(line)}")
     for note in result.notes:
         out.print(f"[yellow]note:[/] {escape(note)}")
     seconds = ", ".join(f"{phase} {spent:.0f} s" for phase, spent in result.seconds.items())

@@ -26,7 +26,7 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
-code { font: .85rem ui-monospace, monospace; background: var(--card); padding: .1rem .3rem; border-radius: 4px; }
+code { font: .85rem ui-monospace, monospace; background: var(--card); padding: .1rem .3rem; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg .soft { fill: var(--soft); }
 .SLOWER, .WRONG, .UNUSABLE { color: var(--bad); } .SAME, .FASTER, .PASSED { color: var(--good); }
 .AMBIGUOUS, .INCOMPARABLE, .UNSUPPORTED { color: var(--doubt); } b { font-weight: 600; }
@@ -53,12 +53,12 @@ def page(result: GateResult, outcome: str) -> str:
     if measured:
         parts += [
             "<h2>Head against base</h2>",
-            "<p class=soft>Each mark is the median over rounds of head over base, with its interval; each dot is "
-            "one round. Dashed: the floor, from which a slowdown counts.</p>",
+            "<p class=soft>Each mark is the median over rounds of head over base, with its interval; each "
+            "dot is one round. Dashed: the floor, from which a slowdown counts.</p>",
             f"<div class=figure>{forest(measured, result.rules.floor)}</div>",
             "<h2>Round by round</h2>",
-            "<p class=soft>Head over base in the order in which rounds were measured, each row on its own scale; "
-            "the band is the floor on both sides.</p>",
+            "<p class=soft>Head over base in the order in which rounds were measured, each row on its own "
+            "scale; the band is the floor on both sides.</p>",
             f"<div class=figure>{series(measured, result.rules.floor)}</div>",
         ]
     parts += ["<h2>All rows</h2>", f"<div class=scroll>{_table(rows)}</div>"]
@@ -206,9 +206,10 @@ def _panel(row: RowResult, left: float, top: float, wide: float, high: float, fl
         for n, t in enumerate(times)
     )
     right = left + wide - 50
+    band = f'y="{y(edge):.1f}" width="{wide - 48}" height="{y(-edge) - y(edge):.1f}"'
     return (
         f'<g class={row.verdict}><text x="{left}" y="{top + 10}">{escape(_label(row))}</text>'
-        f'<rect class=band x="{left}" y="{y(edge):.1f}" width="{wide - 48}" height="{y(-edge) - y(edge):.1f}"/>'
+        f'<rect class=band x="{left}" {band}/>'
         f'<line class=zero x1="{left}" x2="{right + 2}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>{dots}'
         f'<text class=soft x="{right + 6}" y="{y(limit) + 8:.1f}">{percent(limit)}</text>'
         f'<text class=soft x="{right + 6}" y="{y(-limit):.1f}">{percent(-limit)}</text></g>'
@@ -220,6 +221,3 @@ def _svg(width: float, height: float, label: str, parts: Sequence[str]) -> str:
         f'<svg role=img aria-label="{escape(label)}" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )
-
-
-__all__ = ["FASTER", "forest", "page", "series"]
