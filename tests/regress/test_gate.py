@@ -3,9 +3,15 @@
 import errno
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from pagegate.cli import gate
+
+KERNELS = Path(__file__).parents[2] / "kernels" / "paged_kernels"
 
 TWO = ("-k", "dec_b1_c512 or pre_b1_q512")
 
@@ -278,3 +284,28 @@ def test_budgets():
     from pagegate.cli.gate import duration
 
     assert [duration(t) for t in ("90", "90s", "1.5m", "2h")] == [90, 90, 90, 7200]
+
+
+def test_a_wrong_head_is_reported_and_not_timed(scratch, run_gate, tmp_path, monkeypatch):
+    """The oracle itself looks at a head whose kernel reads one key too few."""
+    from pagegate.oracle.isolation import Setup
+    from pagegate.regress.survey import oracle_check
+
+    shutil.rmtree(scratch.package)
+    shutil.copytree(KERNELS, scratch.package, ignore=shutil.ignore_patterns("__pycache__"))
+    scratch.commit("the kernels")
+    source = scratch.package / "unified.py"
+    right = "    seq_len = tl.load(seq_lens_ptr + seq)\n"
+    assert right in source.read_text(), "the line to break moved"
+    source.write_text(source.read_text().replace(right, right.replace("+ seq)", "+ seq) - 1")))
+    made = gate.machinery(None)
+    check = oracle_check(Setup("cpu", timeout_s=120), 1)
+    monkeypatch.setattr(gate, "machinery", lambda options: replace(made, check=check))
+    path = tmp_path / "gate.json"
+    code, said = run_gate("--base", "main", "-k", "decode_tail", "--json", str(path))
+    assert code == 1, said
+    assert "OUT_OF_BUDGET head decode_tail unified graph" in said
+    assert "WRONG: head is wrong" in said
+    data = json.loads(path.read_text())
+    assert data["rows"] == [] and "measure" not in data["seconds"]
+    assert_clean(scratch, tmp_path)
