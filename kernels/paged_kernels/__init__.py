@@ -2,7 +2,8 @@
 
 from .attention import paged_attention, plan
 from .cache import merge_states, write_kv_cache
-from .launch import LaunchConfig, Machine, Problem, choose_config
+from .launch import LaunchConfig, Machine, Problem
+from .planning import choose_config
 from .validation import validate_tables
 
 __all__ = [

@@ -39,6 +39,33 @@ class Storage:
         self.bits, self.kind, self.width = to_bits(value, value.width), value.kind, value.width
 
 
+class Bytes:
+    """MEM of the pseudocode: little-endian bytes by address."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = bytearray(data)
+
+    def read(self, address: int, width: int) -> int:
+        return int.from_bytes(self.data[address : address + width // 8], "little")
+
+    def write(self, address: int, bits: int, width: int) -> None:
+        self.data[address : address + width // 8] = bits.to_bytes(width // 8, "little")
+
+
+@dataclass
+class Registers:
+    """VGPR of the pseudocode: values[register][lane]; numbers: which register a name stands for."""
+
+    values: dict[int, list[int]]
+    numbers: dict[str, int]
+
+    def __call__(self, lane: int, node: Any) -> int:
+        return self.values[self.numbers[_root(node)]][lane]
+
+    def write(self, lane: int, node: Any, bits: int) -> None:
+        self.values[self.numbers[_root(node)]][lane] = bits
+
+
 class Returned(Exception):
     """A lambda's result on its way out."""
 
@@ -295,8 +322,14 @@ def _store(target: Any, value: Value, names: dict[str, Any]) -> None:
     if node[0] == "view":
         kind, width = _kind_of(node[2])
         node = node[1]
-    if node[0] == "index" and node[1] == ("name", "VGPR"):
-        raise ValueError("another lane's register is written")
+    if _is_memory(node):
+        width = width if target is not node else 32
+        names["MEM"].write(_address(node, names), to_bits(convert(value, kind, width), width), width)
+        return
+    if node[0] == "index" and node[1][0] == "index" and node[1][1] == ("name", "VGPR"):
+        lane = int(_value(node[1][2], names).number)
+        names["VGPR"].write(lane, node[2], to_bits(value, value.width) & 0xFFFFFFFF)
+        return
     if node[0] == "index":
         cell = _cell(node, names)
         if cell is not None:
@@ -383,8 +416,18 @@ def _value(node: Any, names: dict[str, Any]) -> Value:
     return _call(node, names)
 
 
+def _is_memory(node: Any) -> bool:
+    return bool(node[0] == "index" and node[1] == ("name", "MEM"))
+
+
+def _address(node: Any, names: dict[str, Any]) -> int:
+    return int(_value(node[2], names).number)
+
+
 def _view(node: Any, names: dict[str, Any]) -> Value:
     kind, width = _kind_of(node[2])
+    if _is_memory(node[1]):
+        return from_bits(names["MEM"].read(_address(node[1], names), width), kind, width)
     if node[1][0] == "name" and isinstance(names.get(node[1][1]), Storage):
         return from_bits(names[node[1][1]].bits & ((1 << width) - 1), kind, width)
     inner = _value(node[1], names)
@@ -394,6 +437,8 @@ def _view(node: Any, names: dict[str, Any]) -> Value:
 
 
 def _index(node: Any, names: dict[str, Any]) -> Value:
+    if _is_memory(node):
+        return Value("b", 32, names["MEM"].read(_address(node, names), 32))
     if node[1][0] == "index" and node[1][1] == ("name", "VGPR"):
         lane = int(_value(node[1][2], names).number)
         return Value("u", 32, names["VGPR"](lane, node[2]))

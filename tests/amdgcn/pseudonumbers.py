@@ -305,3 +305,4 @@ for _kind in ("f32", "f16", "i32", "u32", "i16", "u16"):
     FUNCTIONS[f"v_max3_{_kind}"] = _third(_extreme(True))
     FUNCTIONS[f"v_min3_{_kind}"] = _third(_extreme(False))
 FUNCTIONS["v_maximum_f32"], FUNCTIONS["v_minimum_f32"] = _nan_wins(True), _nan_wins(False)
+FUNCTIONS["v_maximum3_f16"], FUNCTIONS["v_minimum3_f16"] = _third(_nan_wins(True)), _third(_nan_wins(False))

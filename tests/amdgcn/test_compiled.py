@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import triton
 
-FILES = ("test_matrix.py", "test_attention.py", "test_plants.py")
+FILES = ("test_atomics.py", "test_matrix.py", "test_attention.py", "test_plants.py")
 
 
 @pytest.mark.timeout(900)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from pagegate.amdgcn.formats import TABLES, encode, to_bf16
-from pagegate.amdgcn.instructions.arithmetic import fma_f32, rcp
+from pagegate.amdgcn.instructions.arithmetic import fma_f32, ldexp_f64, rcp
 from pagegate.amdgcn.instructions.convert import pkrtz_f16
 from pagegate.amdgcn.instructions.division import div_fixup, div_fmas, div_scale
 
@@ -52,6 +54,19 @@ def test_towards_zero() -> None:
     packed = pkrtz_f16(values, values)
     halves = (packed & np.uint32(0xFFFF)).astype(np.uint16).view(np.float16).astype(np.float32)
     np.testing.assert_array_equal(halves, np.array([1, 1, -1, 65504, 0, 65504], np.float32))
+
+
+def test_powers_of_two_in_f64() -> None:
+    values = np.array([1.5, -3.0, 0.0, 2.0**-1074, 1.7e308, np.inf])
+    for by in (-2000, -1074, -3, 0, 5, 1023, 1 << 30):
+        with np.errstate(all="ignore"):
+            found = ldexp_f64(values, np.full(6, by, np.int32))
+        for value, result in zip(values, found, strict=True):
+            try:
+                wanted = math.ldexp(value, by)
+            except OverflowError:
+                wanted = math.copysign(math.inf, value)
+            assert result == wanted
 
 
 def test_division() -> None:

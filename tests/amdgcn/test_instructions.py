@@ -38,12 +38,14 @@ SKIPPED = {
     "v_cvt_pk_fp8_f32": "the text writes through VGPR[]; test_formats covers it",
     "v_cvt_pk_bf8_f32": "the text writes through VGPR[]; test_formats covers it",
     "v_rndne_f16": "the text adds a half in f16, where 1585.5 is already rounded",
+    "v_ldexp_f64": "the text multiplies by 2 ** S1, which leaves the range where the result does not",
     "v_cvt_pkrtz_f16_f32": "the text sets a rounding mode; test_formats covers it",
 }
 # largest difference in units in the last place, where the hardware promises one and libm gives less
 # (-1: the text loses the sign of zero)
 TOLERANCE = {
     "v_rndne_f32": -1,
+    "v_rndne_f64": -1,
     "v_exp_f32": 2,
     "v_log_f32": 2,
     "v_rsq_f32": 1,
@@ -229,7 +231,7 @@ def documented_names(
 @cache
 def parsed(text: str) -> Program:
     text = text.replace("WAVE_MODE.IEEE", "WAVE_MODE").replace("\nS0.u32[0 : 31]", "")
-    text = re.sub(r"^TTBL = .*;$", "", text, flags=re.MULTILINE).replace("D.b32 =", "D0.b32 =")
+    text = re.sub(r"^TTBL = .*;$", "", text, flags=re.MULTILINE).replace("D.b", "D0.b")
     return Program(text)
 
 

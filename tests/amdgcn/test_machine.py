@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -159,6 +161,25 @@ def test_lanes_and_workgroups_diverge() -> None:
     assert not outcome.findings
 
 
+def test_what_other_workgroups_load_does_not_hold_a_wait_up() -> None:
+    """Workgroup 1 waits in order for one of two LDS reads, while workgroup 0 has a scalar load on its way,
+    which may come back at any time, and stands further on."""
+    code = [
+        "s_load_dwordx2 s[8:9], s[0:1], 0x0", "s_lshl_b32 s5, s2, 8", OWN, "v_mov_b32_e32 v4, 5",
+        "s_waitcnt lgkmcnt(0)",
+        "s_cmp_lg_u32 s2, 0", "s_cbranch_scc1 .LBB0_1",
+        "s_load_dwordx2 s[10:11], s[0:1], 0x0", "s_branch .LBB0_2",
+        ".LBB0_1:",
+        "ds_write_b32 v1, v4", "s_waitcnt lgkmcnt(0)",
+        "ds_read_b32 v2, v1", "ds_read_b32 v5, v1", "s_waitcnt lgkmcnt(1)", "v_add_u32_e32 v4, v2, v4",
+        ".LBB0_2:",
+        "s_waitcnt lgkmcnt(0)", "v_add_u32_e32 v1, s5, v1", "global_store_dword v1, v4, s[8:9]",
+    ]  # fmt: skip
+    data, outcome = execute(code, groups=2)
+    assert data.reshape(2, 64).tolist() == [[5] * 64, [10] * 64]
+    assert not outcome.findings
+
+
 def test_far_jump() -> None:
     code = [
         LOAD, OWN, "v_mov_b32_e32 v2, 1", "s_waitcnt lgkmcnt(0)",
@@ -174,6 +195,108 @@ def test_far_jump() -> None:
     data, outcome = execute(code)
     assert data.tolist() == [1] * 64
     assert not outcome.findings
+
+
+def test_a_returning_atomic_needs_its_wait() -> None:
+    """Work items add to the first word in order, each sees the sum so far."""
+    code = [
+        LOAD, OWN, "v_mov_b32_e32 v3, 2", "v_mov_b32_e32 v4, 0", "s_waitcnt lgkmcnt(0)",
+        "global_atomic_add v2, v4, v3, s[2:3] sc0", "s_waitcnt vmcnt(0)", STORE,
+    ]  # fmt: skip
+    data, outcome = execute(code)
+    assert data.tolist() == [7 + 2 * lane for lane in range(64)]
+    assert not outcome.findings
+    code[-2] = "s_nop 0"
+    assert kinds(execute(code)[1]) == ["register used before its wait"]
+    code[-3] = "global_atomic_add v4, v3, s[2:3] offset:2"
+    assert "misaligned atomic" in kinds(execute(code)[1])
+
+
+@pytest.mark.parametrize(("barrier", "clean"), [("s_barrier", True), ("s_nop 0", False)])
+def test_atomics_on_local_memory(barrier: str, clean: bool) -> None:
+    """Atomics of two waves do not race with each other, only with plain reads."""
+    code = [
+        LOAD, OWN, "v_mov_b32_e32 v3, 0", "v_mov_b32_e32 v4, 1", "v_cmp_gt_u32_e32 vcc, 64, v0",
+        "s_and_saveexec_b64 s[6:7], vcc", "ds_write_b32 v3, v3", "s_mov_b64 exec, s[6:7]",
+        "s_waitcnt lgkmcnt(0)", "s_barrier",
+        "ds_add_u32 v3, v4", "s_waitcnt lgkmcnt(0)", barrier,
+        "ds_read_b32 v2, v3", "s_waitcnt lgkmcnt(0)", STORE,
+    ]  # fmt: skip
+    data, outcome = execute(code, warps=2)
+    assert (kinds(outcome) == []) == clean
+    if clean:
+        assert data.tolist() == [128] * 128
+    else:
+        assert "race" in kinds(outcome)
+
+
+def test_loads_to_local_memory_land_at_their_wait() -> None:
+    """LDS address: M0 and four bytes per lane."""
+    code = [
+        LOAD, OWN, "s_mov_b32 m0, 0x40", "s_waitcnt lgkmcnt(0)",
+        "global_store_dword v1, v0, s[2:3]", "global_load_lds_dword v1, s[2:3]",
+        "s_waitcnt vmcnt(0)", "v_add_u32_e32 v3, 0x40, v1", "ds_read_b32 v2, v3", "s_waitcnt lgkmcnt(0)",
+        "v_add_u32_e32 v2, 1, v2", STORE,
+    ]  # fmt: skip
+    data, outcome = execute(code)
+    assert data.tolist() == list(range(1, 65))
+    assert not outcome.findings
+    code[6] = "s_nop 0"
+    assert execute(code)[0].tolist() != data.tolist()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "source"),
+    [
+        ("swizzle(SWAP,16)", lambda lane: lane ^ 16),
+        ("swizzle(REVERSE,8)", lambda lane: lane ^ 7),
+        ("swizzle(BROADCAST,32,5)", lambda lane: lane // 32 * 32 + 5),
+        ("swizzle(QUAD_PERM,3,2,0,1)", lambda lane: lane // 4 * 4 + (3, 2, 0, 1)[lane % 4]),
+        ("0x401f", lambda lane: lane ^ 16),
+        ("0x00a8", lambda lane: lane // 32 * 32 + (lane % 32 & 8 | 5)),
+    ],
+)
+def test_swizzle(pattern: str, source: Callable[[int], int]) -> None:
+    code = [LOAD, OWN, f"ds_swizzle_b32 v2, v0 offset:{pattern}", "s_waitcnt lgkmcnt(0)", STORE]
+    assert execute(code)[0].tolist() == [source(lane) for lane in range(64)]
+
+
+def test_mixed_precision_fma() -> None:
+    """a * b + c of f32 and halves, rounded once; the other half of the result is kept."""
+    head = [
+        LOAD, OWN, "v_mov_b32_e32 v3, 0x3c004000", "v_mov_b32_e32 v4, 0x40490fdb", "v_mov_b32_e32 v2, 0x12345678",
+        "s_waitcnt lgkmcnt(0)",
+    ]  # fmt: skip
+    pi = np.float32(np.pi)
+    for instruction, wanted in (
+        # v3: 2.0 in the low half, 1.0 in the high one
+        ("v_fma_mix_f32 v2, v3, v4, v4 op_sel_hi:[1,0,0]", int((3 * pi).view(np.uint32))),
+        ("v_fma_mix_f32 v2, v3, v4, v4 op_sel:[1,0,0] op_sel_hi:[1,0,0]", int((2 * pi).view(np.uint32))),
+        (
+            "v_fma_mixlo_f16 v2, v3, v4, -v4 op_sel_hi:[1,0,0]",
+            0x12340000 | int(np.float16(pi).view(np.uint16)),
+        ),
+        (
+            "v_fma_mixhi_f16 v2, v3, v4, 0 op_sel_hi:[1,0,0]",
+            int(np.float16(2 * pi).view(np.uint16)) << 16 | 0x5678,
+        ),
+    ):
+        data, outcome = execute([*head, instruction, STORE])
+        assert data.tolist() == [wanted] * 64, instruction
+        assert not outcome.findings
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("v_sub_u32_e64 v2, v3, 5 clamp", 0),
+        ("v_add_u32_e64 v2, v4, 5 clamp", 0xFFFFFFFF),
+        ("v_sub_u16_e64 v2, v3, 5 clamp", 0),
+    ],
+)
+def test_whole_numbers_saturate(line: str, wanted: int) -> None:
+    code = [LOAD, OWN, "v_mov_b32_e32 v3, 3", "v_mov_b32_e32 v4, -2", line, "s_waitcnt lgkmcnt(0)", STORE]
+    assert execute(code)[0].tolist() == [wanted] * 64
 
 
 def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,12 +18,12 @@ def product_kernel(
     a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr
 ):
     rows, columns = tl.arange(0, M), tl.arange(0, N)
-    acc = tl.zeros([M, N], tl.float32)
+    acc = tl.zeros([M, N], c_ptr.dtype.element_ty)
     for first in range(0, K, BLOCK):
         depth = first + tl.arange(0, BLOCK)
         a = tl.load(a_ptr + rows[:, None] * K + depth[None, :])
         b = tl.load(b_ptr + depth[:, None] * N + columns[None, :])
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        acc = tl.dot(a, b, acc, input_precision="ieee", out_dtype=acc.dtype)
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], acc)
 
 
@@ -41,23 +41,26 @@ def run_product(
     generator = torch.Generator().manual_seed(m + n + k)
     a = torch.randint(-3, 4, (m, k), generator=generator).float().to(dtype)
     b = torch.randint(-3, 4, (k, n), generator=generator).float().to(dtype)
-    c = torch.full((m, n), float("nan"))
+    c = torch.full((m, n), -1, dtype=torch.int32) if dtype == torch.int8 else torch.full((m, n), float("nan"))
     with emulated(target) as session:
         product_kernel[(1,)](
             a, b, c, m, n, k, min(k & -k, 128), num_warps=warps, matrix_instr_nonkdim=side, num_stages=2
         )
-    assert torch.equal(c, a.float() @ b.float())
+    assert torch.equal(c.float(), a.float() @ b.float())
     assert not session.report.findings
     lines = [line for entry in session.report.coverage.values() for line in entry.lines]
     return {line.mnemonic for line in lines}
 
 
-@pytest.mark.parametrize("side", [16, 32])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(("shape", "warps"), [((32, 32, 64), 1), ((64, 32, 128), 4), ((32, 64, 192), 2)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8])
+@pytest.mark.parametrize(
+    ("shape", "warps", "side"),
+    [((32, 32, 64), 1, 16), ((64, 32, 128), 4, 32), ((32, 64, 192), 2, 16), ((32, 32, 128), 2, 32)],
+)
 def test_product(target: str, dtype: torch.dtype, shape: tuple[int, int, int], warps: int, side: int) -> None:
     ran = run_product(target, dtype, shape, warps, side)
-    assert any(name.startswith(f"v_mfma_f32_{side}x{side}") for name in ran)
+    kind = "i32" if dtype == torch.int8 else "f32"
+    assert any(name.startswith(f"v_mfma_{kind}_{side}x{side}") for name in ran)
 
 
 @pytest.mark.parametrize("side", [16, 32])

@@ -16,7 +16,7 @@ from paged_kernels import (
     plan,
     validate_tables,
 )
-from paged_kernels.launch import MAX_SPLITS, q_block_bound
+from paged_kernels.launch import MAX_SPLITS, RUNGS, q_block_bound
 from pagegate.cases.content import make_content
 from pagegate.cases.inputs import Placement, place
 from pagegate.cases.notation import parse_case
@@ -235,17 +235,35 @@ def test_chosen_configurations_can_be_launched(problem, machine):
     assert choose_config.__wrapped__(problem, machine) == config  # pure: the cache hides nothing
     # a split has keys to read, up to rounding to tiles
     assert (config.num_splits - 1) * config.tile < max(problem.capacity, 1)
-    assert choose_config(problem, machine, "naive").rung == "naive"
+    for rung in RUNGS:
+        step = choose_config(problem, machine, rung)
+        assert step.rung == rung
+        assert rung == "naive" or step.block_m >= problem.gqa_ratio
+
+
+def test_each_step_of_the_ladder_adds_one_thing():
+    decode = Problem(4, 4, 1, 4096, 32, 8, 128, 2)
+    prompt = Problem(2048, 1, 2048, 2048, 32, 8, 128, 2)
+    machine = Machine("cuda", 132, 90)
+    qblock, split, tiled, unified = (
+        [choose_config(problem, machine, rung) for problem in (decode, prompt)] for rung in RUNGS[1:]
+    )
+    assert [step.num_splits for step in qblock] == [1, 1]
+    assert [step.num_splits for step in split] == [16, 1]
+    assert [step.tile for step in split] == [16, 16]
+    assert [step.tile for step in tiled] == [64, 64]
+    assert tiled[1].block_m > split[1].block_m
+    assert unified[0].overlap and not tiled[0].overlap
 
 
 @given(problems, st.integers(1, 2000))
 def test_a_plan_depends_on_nothing_but_shapes(problem, multiprocessors):
-    """More processors never mean fewer splits."""
+    """More processors never mean fewer splits or larger blocks."""
     few, many = (
         choose_config(problem, Machine("cuda", count)) for count in (multiprocessors, 2 * multiprocessors)
     )
     assert few.num_splits <= many.num_splits
-    assert few.block_m == many.block_m
+    assert few.block_m >= many.block_m
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=20), st.sampled_from([1, 2, 3, 5, 16]))
@@ -254,7 +272,7 @@ def test_the_grid_bound_covers_every_block(query_lens, block_q):
     assert q_block_bound(sum(query_lens), len(query_lens), block_q) >= needed
 
 
-@pytest.mark.parametrize("rung", ["naive", "unified"])
+@pytest.mark.parametrize("rung", RUNGS)
 def test_no_sequences_and_no_tokens(rung):
     """Nothing to do is no error, and writes nothing."""
     config = LaunchConfig(rung=rung)

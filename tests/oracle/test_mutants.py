@@ -30,7 +30,7 @@ def mutant(old, new, file="unified.py"):
 def test_the_table():
     assert len(MUTANTS) >= 50
     assert len({m.name for m in MUTANTS}) == len(MUTANTS)
-    assert sum(m.gpu_only for m in MUTANTS) <= 2
+    assert sum(m.gpu_only for m in MUTANTS) <= 3
     assert all("#" in m.stands_for or "class" in m.stands_for for m in MUTANTS)
 
 

@@ -91,6 +91,10 @@ def split_name(mnemonic: str) -> tuple[str, str]:
 
 def _sources_of_memory(name: str, parsed: Parsed) -> int:
     """A load's destination may still be in flight: operations of one kind return in order."""
+    if "_atomic_" in name or "_rtn_" in name:
+        returns = "_rtn_" in name or "sc0" in parsed.line.arguments.split()
+        first = 1 if returns and not name.startswith("buffer") else 0
+        return register_set(parsed.operands[first:])
     loads = "_load" in name or name.startswith(("ds_read", "ds_bpermute", "ds_permute", "ds_swizzle"))
     to_register = (
         loads and not name.startswith("global_load_lds") and "lds" not in parsed.line.arguments.split()
@@ -155,7 +159,10 @@ def _decode_vector(parsed: Parsed, rule: Rule, form: str) -> Step:
             shuffled = raw if position == 0 else None
             fetches.append(vector_source(parsed, operands[position], kind, changes[position], shuffled))
     constants = [parsed.take_number(name) for name in rule.extra]
-    call = caller(rule.function, fetches, constants)
+    function = rule.function
+    if rule.clamped is not None and parsed.take("clamp"):
+        function = rule.clamped
+    call = caller(function, fetches, constants)
     step = _finish(parsed, rule, call, puts)
     return step if wrap is None else wrap(step)
 

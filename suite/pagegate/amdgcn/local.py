@@ -19,6 +19,8 @@ Array: TypeAlias = npt.NDArray[Any]
 
 POISON_BYTE = 0xED
 _MANY = 0xFF  # read by several waves
+_ATOMIC = 0xFE  # changed by atomics of any waves
+_NAMES = {_MANY: "several waves", _ATOMIC: "an atomic"}
 _DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 _REPEAT = {1: 0x01, 2: 0x0101, 4: 0x01010101}
 
@@ -82,6 +84,30 @@ class LocalMemory:
             self._writers.view(kind)[index[keep]] = marks[keep]
 
         return remark
+
+    def update(
+        self, addresses: Array, data: Array, size: int, lanes: Array, change: Callable[[Array, Array], Array]
+    ) -> Array:
+        """Atomic read and write, one lane after the other; returns the old words [wave, lane, size // 4].
+
+        Atomics of several waves do not race with each other, only with plain reads and writes.
+        """
+        where, tags, wanted = self._place(addresses, size, lanes, "atomic")
+        old = np.zeros((*addresses.shape, size // 4), np.uint32)
+        index = where[:, None] + np.arange(size)
+        others = [self._writers[index], self._readers[index]]
+        for shadow, seen, verb in zip((self._writers, self._readers), others, ("write", "read"), strict=True):
+            text = "atomic on LDS byte {} after a " + verb
+            suspects = (seen != 0) & (seen != tags[:, None]) & (seen != _ATOMIC)
+            if suspects.any():
+                self._compare(index, tags[:, None], suspects, 1, shadow, text)
+        for (wave, lane), first in zip(np.argwhere(wanted), where, strict=True):
+            place = self._data[first : first + size]
+            old[wave, lane] = place.copy().view(np.uint32)
+            place[:] = change(old[wave, lane], np.ascontiguousarray(data[wave, lane])).view(np.uint8)
+        self._writers[index] = _ATOMIC
+        self._writer_at[index >> 2] = self._findings.current
+        return old
 
     def barrier(self, group: int) -> None:
         """All waves of a workgroup have met: what they did before is ordered."""
@@ -148,7 +174,7 @@ class LocalMemory:
             for byte in range(int(flat) * width, (int(flat) + 1) * width):
                 other, mine = int(shadow[byte]), int(mark) & 0xFF
                 if other not in (0, mine):
-                    who = "several waves" if other == _MANY else f"wave {other - 1}"
+                    who = _NAMES.get(other, f"wave {other - 1}")
                     line = self._findings.lines[int(self._writer_at[byte >> 2])]
                     origin = f", {line}" if shadow is self._writers else ""
                     detail = f"{text.format(byte % self._stride)} by {who}{origin}, without a barrier between"

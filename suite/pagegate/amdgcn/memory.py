@@ -7,6 +7,7 @@ the real pointer's lowest bits: a kernel may have been specialised on its alignm
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -100,6 +101,31 @@ class AddressSpace:
             if self.log is not None:
                 self.log.append(Store(where, values.copy()))
 
+    def update(
+        self,
+        addresses: Array,
+        data: Array,
+        size: int,
+        wanted: Array,
+        findings: Findings,
+        change: Callable[[Array, Array], Array],
+    ) -> Array:
+        """Atomic read and write at each wanted address, one lane after the other; returns the old words.
+
+        change: old words [size // 4] and a lane's data [words] -> new words.
+        """
+        old = np.full((*addresses.shape, size // 4), POISON, np.uint32)
+        for allocation, chosen in self._split(addresses, size, wanted, findings, "atomic"):
+            offsets = (addresses - np.uint64(allocation.base)).astype(np.int64)
+            for wave, lane in zip(*np.nonzero(chosen), strict=True):
+                first = int(offsets[wave, lane])
+                if (allocation.base + first) % size:
+                    findings.add("misaligned atomic", f"byte {first} of {allocation.name}")
+                place = allocation.data[first : first + size]
+                old[wave, lane] = place.copy().view(np.uint32)
+                place[:] = change(old[wave, lane], np.ascontiguousarray(data[wave, lane])).view(np.uint8)
+        return old
+
     def replay(self, stores: list[Store]) -> None:
         """Repeat logged stores in order."""
         for store in stores:
@@ -132,7 +158,7 @@ class AddressSpace:
             inside = left & (addresses >= np.uint64(allocation.base))
             inside &= addresses <= np.uint64(max(allocation.end - size, 0))
             if inside.any():
-                if verb == "store" and not allocation.writable:
+                if verb != "load" and not allocation.writable:
                     findings.add("store to read-only memory", f"{allocation.name}")
                 else:
                     parts.append((allocation, inside))

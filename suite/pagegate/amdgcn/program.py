@@ -55,6 +55,11 @@ class Program:
         return max((named & ((1 << SCALAR_SHIFT) - 1)).bit_length(), 1)
 
     @property
+    def has_atomics(self) -> bool:
+        """Whether workgroups may talk to each other through global memory."""
+        return any("_atomic_" in line.mnemonic for line in self.listing.lines)
+
+    @property
     def private_bytes(self) -> int:
         return self.listing.descriptor.get("private_segment_fixed_size", 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .findings import Finding
 from .run import Outcome
@@ -31,6 +32,21 @@ class Coverage:
     def missed(self) -> tuple[Line, ...]:
         return tuple(line for line, ran in zip(self.lines, self.executed, strict=True) if not ran)
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kernel": self.kernel,
+            "digest": self.digest,
+            "target": self.target,
+            "lines": [[line.number, line.mnemonic, line.arguments, line.source] for line in self.lines],
+            "executed": "".join("01"[ran] for ran in self.executed),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Coverage:
+        lines = tuple(Line(*line) for line in data["lines"])
+        executed = tuple(ran == "1" for ran in data["executed"])
+        return Coverage(data["kernel"], data["digest"], data["target"], lines, executed)
+
     def merged(self, other: Coverage) -> Coverage:
         executed = tuple(a or b for a, b in zip(self.executed, other.executed, strict=True))
         return Coverage(self.kernel, self.digest, self.target, self.lines, executed)
@@ -47,6 +63,18 @@ class Report:
     def of_kind(self, kind: str) -> tuple[Finding, ...]:
         """Findings of one kind: "race", "out-of-bounds access", "register used before its wait", ..."""
         return tuple(finding for finding in self.findings if finding.kind == kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """Instructions and coverage; findings stay behind, they are part of a verdict."""
+        return {
+            "instructions": self.instructions,
+            "coverage": [entry.to_json() for entry in self.coverage.values()],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Report:
+        entries = [Coverage.from_json(entry) for entry in data["coverage"]]
+        return Report(data["instructions"], {entry.digest: entry for entry in entries}, ())
 
 
 def report_of(outcomes: Iterable[Outcome]) -> Report:

@@ -20,7 +20,8 @@ Decoder: TypeAlias = Callable[[Parsed], Step]
 @dataclass(frozen=True)
 class Rule:
     """packed: applied to both halves separately. scc: "" (untouched), "nonzero" or "given" (the
-    function returns it as its last value). extra: modifiers handed to the function as numbers."""
+    function returns it as its last value). extra: modifiers handed to the function as numbers. clamped:
+    the function that saturates, for whole numbers with the modifier clamp."""
 
     function: Function
     results: tuple[str, ...]
@@ -28,6 +29,7 @@ class Rule:
     packed: bool = False
     scc: str = ""
     extra: tuple[str, ...] = ()
+    clamped: Function | None = None
 
 
 VECTOR: dict[str, Rule] = {}
@@ -36,14 +38,18 @@ SPECIAL: dict[str, Decoder] = {}
 
 
 def vector(
-    names: str, signature: str, packed: bool = False, extra: tuple[str, ...] = ()
+    names: str,
+    signature: str,
+    packed: bool = False,
+    extra: tuple[str, ...] = (),
+    clamped: Function | None = None,
 ) -> Callable[[Function], Function]:
     """Registers a function of arrays [wave, lane] under one or more mnemonics."""
 
     def register(function: Function) -> Function:
         results, sources = _kinds(signature)
         for name in names.split():
-            _add(VECTOR, name, Rule(function, results, sources, packed=packed, extra=extra))
+            _add(VECTOR, name, Rule(function, results, sources, packed, "", extra, clamped))
         return function
 
     return register

@@ -17,7 +17,8 @@ from .memory import AddressSpace, Allocation
 from .program import Program
 from .schedule import run_batch
 
-WAVES_PER_BATCH = 32
+WAVES_PER_BATCH = 128  # twice as fast as 32 where there are enough, and still in the cache
+_WAVES_PER_PROCESS = 32  # fewer are not worth a process
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def run_launch(
     groups = np.stack(np.meshgrid(*(np.arange(size) for size in grid), indexing="ij"), -1)
     groups = groups.transpose(2, 1, 0, 3).reshape(-1, 3)
     executed = np.zeros(len(program.blocks), np.int64)
-    share = min(processes, -(-len(groups) * num_warps // WAVES_PER_BATCH))
+    # atomics of several processes would not see each other
+    share = 1 if program.has_atomics else min(processes, -(-len(groups) * num_warps // _WAVES_PER_PROCESS))
     if share > 1:
         _run_shared(program, memory, arguments, groups, num_warps, share, findings, executed)
     else:

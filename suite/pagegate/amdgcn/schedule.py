@@ -11,21 +11,25 @@ from .program import Block, Program
 
 _RUNNING, _WAITING, _ENDED = 0, 1, 2
 LIMIT = 200_000  # block executions of one batch, far above what a small case needs
+PATIENCE = 500  # block executions after which the waves further on get their turn, as long
 
 
 def run_batch(m: Machine, program: Program, executed: Array) -> None:
     """Run until all waves have ended. `executed` counts, per block, the waves that ran it."""
     waves, per_group = m.shape.waves, m.shape.waves_per_group
+    may_spin = program.has_atomics
     position = np.full(waves, program.entry)
     state = np.zeros(waves, np.int8)
-    for _ in range(LIMIT):
+    for turn in range(LIMIT):
         running = state == _RUNNING
         if not running.any():
             if (state == _ENDED).all():
                 return
             _release(m, state, per_group)
             continue
-        number = int(position[running].min())
+        # a wave that spins on a lock must not starve the one that holds it
+        late = may_spin and turn // PATIENCE % 2
+        number = int(position[running].max() if late else position[running].min())
         active = running & (position == number)
         if not np.array_equal(active, m.active):
             m.activate(active)

@@ -97,7 +97,7 @@ class Waits:
     def _retire(self, counter: str, allowed: int, saturated: bool = False) -> None:
         queue = self._queues[counter]
         active = self._machine.active
-        unordered = any(not flight.ordered for flight in queue)
+        unordered = any(not flight.ordered and (flight.waves & active).any() for flight in queue)
         if unordered and allowed > 0 and not saturated:
             # scalar loads return out of order: which ones are done is not known before all are
             return

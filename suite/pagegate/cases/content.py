@@ -202,7 +202,8 @@ def plant_forbidden(content: Content, draws: Draws) -> tuple[Content, torch.Tens
             loud = (direction * 64).clamp(-largest, largest)
             keys[k_starts[seq] + key] = loud.to(keys.dtype)
             shout = draws.choice(f"shout {seq} {key}", (-300.0, 200.0, 400.0), loud.shape)
-            values[k_starts[seq] + key] = shout.to(values.dtype)
+            # e4m3 of gfx942 ends at 240
+            values[k_starts[seq] + key] = shout.clamp(-largest, largest).to(values.dtype)
             for query in range(query_len):
                 sees[q_starts[seq] + query] |= key in visible[query]
     return replace(content, keys=keys, values=values), sees.to(content.q.device)

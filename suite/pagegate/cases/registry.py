@@ -107,7 +107,7 @@ def _ours(rung: str) -> Callable[[], Callable[..., Any]]:
     return load
 
 
-def _our_config(rung: str, q: Any, k_cache: Any, arguments: dict[str, Any]) -> Any:
+def _our_config(rung: Any, q: Any, k_cache: Any, arguments: dict[str, Any]) -> Any:
     from paged_kernels import plan
 
     table, longest = arguments["block_table"], arguments["max_query_len"]
@@ -120,6 +120,11 @@ def _our_plan(rung: str) -> Callable[[Inputs], dict[str, Any]]:
         return {"config": _our_config(rung, arguments["q"], arguments["k_cache"], arguments)}
 
     return plan
+
+
+def _rung(name: str, summary: str, peer: bool = False) -> Kernel:
+    """A step of our ladder; those between the first and the last are there to be compared."""
+    return Kernel(name, summary, _ours(name), plan=_our_plan(name), peer=peer)
 
 
 def _peer(name: str, summary: str) -> Kernel:
@@ -143,13 +148,11 @@ _LOADED: set[str] = set()  # plugins: several commands may run in one process
 _KERNELS: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
-        Kernel("naive", "one program per query token and head", _ours("naive"), plan=_our_plan("naive")),
-        Kernel(
-            "unified",
-            "Q-blocks, split-KV, any mix in one launch",
-            _ours("unified"),
-            plan=_our_plan("unified"),
-        ),
+        _rung("naive", "one program per query token and head"),
+        _rung("qblock", "query heads of a KV head packed into the rows of a product", peer=True),
+        _rung("split", "qblock, and decodes in sixteen parallel segments", peer=True),
+        _rung("tiled", "split, with tiles free of the page size", peer=True),
+        _rung("unified", "Q-blocks, split-KV, any mix in one launch, planned by shape"),
         _peer("torch_sdpa", "torch's scaled_dot_product_attention after gathering the pages"),
         _peer("flash_attn_3", "FlashAttention-3; over gathered keys where its build has no paged caches"),
         _peer("flashinfer", "FlashInfer's paged wrappers, planned outside the call"),

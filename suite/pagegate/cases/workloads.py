@@ -1,6 +1,7 @@
 """The workload table: named problems, each with a tier and the reason why it is there.
 
-To add one, add a row. `small` runs anywhere, in Triton's interpreter too; `pr` is timed and checked on
+To add one, add a row. `small` runs anywhere, in Triton's interpreter too; `asm` is for machine code that is
+interpreted; `pr` is timed and checked on
 every pull request; `nightly` is made from axes.
 """
 
@@ -16,7 +17,7 @@ from pagegate.errors import UsageError
 from .notation import parse_case
 from .spec import AttentionSpec, Case
 
-TIERS = ("small", "pr", "nightly")
+TIERS = ("small", "asm", "pr", "nightly")
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,41 @@ far_values           q3s50_q1s20 h4/2 d32 far_pages layout=mixed             | t
 far_tokens           q3s50_q1s20 h2/1 d32 tokens=far                         | query and output offsets past 2^31 elements
 """
 
+# AMD's machine code, interpreted: every row lets all branches of its compiled kernels run: whole and cut
+# tiles, enough of them for a pipelined loop, short sequences beside long ones
+_ASM = """
+asm_decode           q1s230_q8s500_q12s500_q12s20_q1s3 h4/2 d64 fp16           | decode, no split
+asm_decode_page64    q1s230_q4s600_q6s600_q6s20_q1s9 h8/2 d128 p64             | decode, pages as large as a tile
+asm_split            q1s900_q8s700_q12s700_q12s13 h2/1 d128 profile=needle     | split-KV and its reduction, a needle at every edge
+asm_split_page64     q1s1500_q6s1200_q1s70 h4/1 d64 p64 fp16                   | split-KV on large pages
+asm_prefill          q70s600_q9s20_q1s500 h4/2 d64                             | prompts on a cached prefix
+asm_prefill_fp16     q90s600_q66s100_q1s500 h2/1 d128 fp16                     | the same in fp16, head_dim 128
+asm_mixed            q1s500_q18s50_q1s3_q5_q66s500 h6/2 d64                    | every kind of sequence at once
+asm_mixed_split      q1s1300_q70s1200_q1s3 h4/2 d128                           | the same with split-KV
+asm_window           q1s250_q8s700_q12s600_q12s50_q1s9 h2/1 d128 window=500    | a window in decode
+asm_window_prefill   q70s1000_q9s20_q1s900 h4/2 d64 window=600                 | a window that spans splits
+asm_window_forbidden q40s1000_q3s700 h2/1 d64 window=600 profile=forbidden     | a huge score just outside of window and frontier
+asm_window_sinks     q1s700_q20s1000_q1s9 h8/1 d64 window=600 sinks            | gpt-oss
+asm_sinks            q1s500_q20s600 h4/1 d128 sinks                            | sinks without a window
+asm_split_sinks      q1s600_q6s700_q1s9 h4/1 d64 sinks softcap=20              | sinks in the reduction
+asm_soft_cap         q6s600_q12s500_q12s20_q1s230 h4/2 d128 softcap=5 profile=extreme | tanh must saturate
+asm_alibi            q6s600_q12s500_q12s20_q1s230 h4/2 d64 alibi               | slopes per head
+asm_alibi_noncausal  q9s500_q70s500_q8s700_q1s9 h2/1 d64 alibi softcap=5 noncausal | the order of cap, slopes and mask
+asm_dim80            q8s500_q12s500_q12s20_q1s70 h2/1 d80 p64 dead=large       | a dimension padded to 128
+asm_dim80_split      q1s700_q8s700_q12s700_q12s20_q1s9 h2/1 d80 fp16           | padding in the partial results
+asm_dim256           q8s400_q12s400_q12s20_q1s9 h2/1 d256 fp16                 | the most LDS
+asm_dim256_window    q1s600_q8s600_q12s600_q12s20_q1s9 h2/1 d256 window=400    | Gemma 3's local layers
+asm_fp8              q1s230_q8s600_q12s600_q12s20_q1s3 h4/2 d64 kv=fp8         | the target's own float8
+asm_fp8_split        q1s1200_q9s1200_q1s30 h4/2 d128 fp16 kv=fp8 p64           | scales in the reduction
+asm_fp8_prefill      q70s500_q1s500 h4/2 d128 kv=fp8 layout=hnd                | float8 in prompts
+asm_fp8_forbidden    q40s600_q3s500 h2/1 d64 kv=fp8 profile=forbidden          | the largest numbers of float8
+asm_fp32             q12s200_q1s20 h2/1 d64 fp32                               | float32 inputs
+asm_far              q8s500_q12s500_q12s12_q1s20 h4/2 d64 far_pages layout=interleaved | 64-bit offsets
+asm_wild_tables      q1s700_q3s600_q6s600_q6s20_q1s33 h5/1 d64 slack=3 dead=inf | dead table entries, a ratio of 5
+asm_speculative      4q4s200_q8s500_q1s33 h6/2 d64 profile=needle              | draft tokens
+asm_page24           q40s600_q3s500 h2/1 d64 p24 tokens=fused pad=3            | pages that straddle tiles, slices of wider rows
+"""
+
 _PR = """
 dec_b1_c512          llama8b  q1s512              | one short decode: launch overhead
 dec_b1_c4096         llama8b  q1s4k               | one decode: split-KV must fill the GPU
@@ -136,10 +172,8 @@ def _rows(text: str) -> list[tuple[list[str], str]]:
     return rows
 
 
-def _small() -> list[Workload]:
-    return [
-        Workload(name, "small", parse_case(" ".join(words)), why) for (name, *words), why in _rows(_SMALL)
-    ]
+def _cases(tier: str, text: str) -> list[Workload]:
+    return [Workload(name, tier, parse_case(" ".join(words)), why) for (name, *words), why in _rows(text)]
 
 
 def _pr() -> list[Workload]:
@@ -187,7 +221,7 @@ def _nightly() -> list[Workload]:
 @cache
 def workloads() -> tuple[Workload, ...]:
     """The whole table, in order of tiers."""
-    return (*_small(), *_pr(), *_nightly())
+    return (*_cases("small", _SMALL), *_cases("asm", _ASM), *_pr(), *_nightly())
 
 
 def find_workloads(tier: str | None = None, expression: str | None = None) -> tuple[Workload, ...]:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pagegate.compiled.baseline import FOLDER
+
 from . import COMMANDS, PASSED, SLOWER, UNDECIDED, USAGE, WRONG, common, main
 from .replay import CORPUS
 
@@ -19,31 +21,40 @@ class Gate:
 
     name: str
     question: str
-    words: Callable[[common.Device], list[str] | str]
+    words: Callable[[common.Device, argparse.Namespace], list[str] | str]
 
 
-def _corpus(device: common.Device) -> list[str] | str:
+def _corpus(device: common.Device, options: argparse.Namespace) -> list[str] | str:
     return ["replay"] if CORPUS.is_dir() else f"no folder {CORPUS} here"
 
 
-def _check(device: common.Device) -> list[str] | str:
+def _check(device: common.Device, options: argparse.Namespace) -> list[str] | str:
     if device.kind == "cuda":
         return ["check", "--tier", "pr"]
     return ["check", "--tier", "small", "--relations", "2"]
 
 
-def _fuzz(device: common.Device) -> list[str] | str:
+def _fuzz(device: common.Device, options: argparse.Namespace) -> list[str] | str:
     return ["fuzz", *(["--minutes", "2"] if device.kind == "cuda" else ["--examples", "60"])]
 
 
-def _machine_code(device: common.Device) -> list[str] | str:
+def _machine_code(device: common.Device, options: argparse.Namespace) -> list[str] | str:
     rows = "decode_tail or chunk or split_sinks or fp8 or window_prompt or mixed"
     return ["check", "--target", "gfx942", "-k", rows, "--tier", "small", "--relations", "1"]
+
+
+def _compiled(device: common.Device, options: argparse.Namespace) -> list[str] | str:
+    if options.plugin:
+        return "figures of plugins are accepted elsewhere: pagegate compiled --plugin FILE --folder FOLDER"
+    if not FOLDER.is_dir():
+        return f"no folder {FOLDER} here"
+    return ["compiled", "--target", "sm_90", "--target", "gfx942"]
 
 
 GATES = (
     Gate("corpus", "do old failures stay away?", _corpus),
     Gate("check", "is the workload table right?", _check),
+    Gate("compiled", "does the compiler make of it what it made before?", _compiled),
     Gate("fuzz", "are new cases right?", _fuzz),
     Gate("gfx942", "is AMD's machine code right, interpreted?", _machine_code),
 )
@@ -70,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     codes: list[int] = []
     data: list[dict[str, object]] = []
     for gate in GATES:
-        words = gate.words(device)
+        words = gate.words(device, options)
         if isinstance(words, str):
             rows.append([gate.name, gate.question, terminal.status("SKIPPED"), "", words])
             data.append({"gate": gate.name, "verdict": "SKIPPED", "why": words})

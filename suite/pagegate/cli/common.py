@@ -137,6 +137,10 @@ def command_line(*words: str) -> str:
     return shlex.join(["pagegate", *words])
 
 
+def target_words(device: Device) -> list[str]:
+    return ["--target", device.target] if device.target else []
+
+
 def plugin_words(options: argparse.Namespace) -> list[str]:
     return [word for plugin in options.plugin for word in ("--plugin", plugin)]
 

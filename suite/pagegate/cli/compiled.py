@@ -1,5 +1,6 @@
 """Compile the table's kernels for GPUs that need not be here, and compare what came out with the baseline
-(or with another commit, or another Triton): registers, spills, shared memory, occupancy, instructions."""
+(or with another commit, or another Triton): registers, spills, shared memory, occupancy, instructions.
+docs/compiled.md says what that tells of time, and what not."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from pagegate.errors import UsageError
 from . import PASSED, SLOWER, UNDECIDED, WRONG, common
 
 if TYPE_CHECKING:
+    from pagegate.compiled.comparing import Finding
     from pagegate.compiled.figures import Compiled
-    from pagegate.compiled.rules import Finding
     from pagegate.compiled.table import Toolchain
 
 _CODES = {
@@ -43,7 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REV", help="compare with this commit's kernels")
     parser.add_argument(
         "--triton", action="append", default=[], metavar="VERSION",
-        help="compile with this version, in an environment that is thrown away; twice or more: compare them",
+        help="compile with this version, in an environment that is thrown away; twice or more: the first is "
+        "compared with the others (--update accepts each)",
     )  # fmt: skip
     parser.add_argument("--update", action="store_true", help="accept these figures as the baseline")
     parser.add_argument("--reason", help="with --update: why; kept with the figures")
@@ -60,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     names = [kernel.name for kernel in common.choose_kernels(options)]
     rows = {row.name: row.case for row in find_workloads(options.tier, options.expression)}
     common.refuse_unwritable(options.json)
-    from pagegate.compiled import rules
+    from pagegate.compiled import comparing
     from pagegate.files import write_json
     from pagegate.report import compiled as report
     from pagegate.report import terminal
@@ -69,22 +71,16 @@ def run(options: argparse.Namespace) -> int:
     found: dict[str, Any] = {}
     worst: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="pagegate-compiled-") as folder:
-        before, sides = _sides(options, Path(folder))
+        base, sides = _sides(options, Path(folder))
         for target in targets:
-
-            def compile_side(toolchain: Toolchain, name: str = target.name) -> Compiled:
-                return _compile(out, name, rows, names, toolchain)
-
-            tables = [compile_side(side) for side in sides]
-            base = compile_side(before) if before else None
+            tables = [_compile(out, target.name, rows, names, side) for side in sides]
+            before = _compile(out, target.name, rows, names, base) if base else None
             report.print_figures(out, tables[-1], target)
-            findings = _judge(options, base, tables)
+            findings = _judge(options, before, tables)
             report.print_findings(out, target.name, findings)
             if options.update:
-                path = baseline.update(tables[-1], options.reason, options.folder)
-                out.print(f"{len(tables[-1].variants)} variants accepted into {path}")
-                findings = rules.problems(tables[-1])
-            word = rules.overall(findings)
+                findings = [finding for table in tables for finding in _accept(out, options, table)]
+            word = comparing.overall(findings)
             out.print(f"{report.verdict(word)} {target.name}, {time.monotonic() - started:.0f} s\n")
             found[target.name] = {
                 "verdict": word,
@@ -94,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             worst += findings
     if options.json:
         write_json(options.json, found)
-    return _CODES[rules.overall(worst)]
+    return _CODES[comparing.overall(worst)]
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
@@ -103,13 +99,16 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError("--update: required --reason TEXT, which is kept with the figures, found none")
     if options.reason and not options.update:
         raise UsageError("--reason: required with --update, found without it")
-    if options.update and (options.expression or options.tier != "pr" or options.kernel or options.plugin):
+    selection = options.expression or options.tier != "pr" or options.kernel or options.plugin
+    if options.update and selection and options.folder == baseline.FOLDER:
         raise UsageError(
-            "--update: required the whole pr tier with the registered kernels, found a selection; everyone "
-            "is compared with the baseline"
+            "--update: required the whole pr tier with the registered kernels, found a selection; accept one "
+            f"into a --folder of its own, since everyone is compared with {baseline.FOLDER}"
         )
-    if options.update and (options.base or len(options.triton) > 1):
-        raise UsageError("--update: required one side to accept, found --base or several --triton")
+    if options.update and options.base:
+        raise UsageError(
+            "--update: required without --base, found both; what was accepted is in git's history"
+        )
     if options.base and len(options.triton) > 1:
         raise UsageError(
             "--base: required with at most one --triton, found several; ask one question at a time"
@@ -146,14 +145,14 @@ def _compile(
 
     with terminal.progress(out) as bar:
         task = bar.add_task(f"compile for {target}", total=None, note="")
-        table, refused = compile_table(
+        table = compile_table(
             target,
             rows,
             kernels,
             toolchain,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
-    report.print_refused(out, refused)
+    report.print_refused(out, table.refused)
     if not table.launches or not table.variants:
         raise UsageError(
             f"compiled: required at least one Triton kernel launched by {', '.join(kernels)}, found none"
@@ -161,17 +160,33 @@ def _compile(
     return table
 
 
-def _judge(options: argparse.Namespace, base: Compiled | None, tables: list[Compiled]) -> list[Finding]:
-    from pagegate.compiled import rules
+def _judge(options: argparse.Namespace, before: Compiled | None, tables: list[Compiled]) -> list[Finding]:
+    """Against --base; or the later --triton against the first; or each against what is accepted."""
+    from pagegate.compiled import comparing
 
-    if len(tables) > 1:
-        return [finding for table in tables[1:] for finding in rules.compare(tables[0], table)]
-    (table,) = tables
-    if base is not None:
-        return rules.compare(base, table)
+    if before is not None:
+        return comparing.compare(before, tables[0])
+    if len(tables) > 1 and not options.update:
+        return [finding for table in tables[1:] for finding in comparing.compare(tables[0], table)]
+    return [finding for table in tables for finding in _against_accepted(options, table)]
+
+
+def _against_accepted(options: argparse.Namespace, table: Compiled) -> list[Finding]:
+    from pagegate.compiled import comparing
+
     accepted = baseline.load(table.target, options.folder)
     if table.triton in accepted:
-        return rules.compare(accepted[table.triton], table)
-    if options.update:
-        return rules.problems(table)
-    return [*rules.problems(table), rules.no_baseline(table, accepted)]
+        return comparing.compare(accepted[table.triton], table)
+    missing = [] if options.update else [comparing.no_baseline(table, accepted)]
+    return [*comparing.problems(table), *missing]
+
+
+def _accept(out: Any, options: argparse.Namespace, table: Compiled) -> list[Finding]:
+    """Write the baseline; what cannot be launched is still wrong."""
+    from pagegate.compiled import comparing
+
+    path = baseline.update(table, options.reason, options.folder)
+    out.print(
+        f"{len(table.variants)} variants of triton {table.triton} accepted into {path}", highlight=False
+    )
+    return comparing.problems(table)

@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         def on_failure(failure: Failure) -> None:
             """Saved and printed at once: a run that is cut short has lost nothing."""
             path = saving.save_failure(saving.FAILURES, failure.result, saving.versions(device.name))
-            words = ["replay", str(path), *common.plugin_words(options)]
+            words = ["replay", str(path), *common.target_words(device), *common.plugin_words(options)]
             note = f"shrunk in {failure.steps} steps from {format_case(failure.found)}"
             if not failure.repeatable:
                 note += "; it did not fail every time"

@@ -38,8 +38,8 @@ def _workloads(options: argparse.Namespace) -> Rows:
 
 
 def _line(row: Workload) -> str:
-    # the other tiers have one kind of data; what the small one varies is part of the case
-    return format_case(row.case) if row.tier == "small" else format_spec(row.spec)
+    # timed tiers have one kind of data; what the others vary is part of the case
+    return format_case(row.case) if row.tier in ("small", "asm") else format_spec(row.spec)
 
 
 def _features(options: argparse.Namespace) -> Rows:

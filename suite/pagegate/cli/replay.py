@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
     for entry, row in zip(saved, results, strict=True):
         for result in row:
             if result.failed:
-                words = ["replay", str(entry.path), "--kernel", result.kernel, *common.plugin_words(options)]
+                words = ["replay", str(entry.path), "--kernel", result.kernel]
+                words += common.target_words(device) + common.plugin_words(options)
                 note = f"saved as: {entry.why}" if entry.why and entry.why != result.reason else ""
                 terminal.print_failure(out, result, common.command_line(*words), note)
             elif len(saved) == 1:

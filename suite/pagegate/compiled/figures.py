@@ -31,8 +31,10 @@ class Mix:
 
     @property
     def load_width(self) -> float:
-        """Mean bytes per lane of a global load; 0 without loads."""
-        return sum(width * n for width, n in self.loads.items()) / max(self.num_loads, 1)
+        """Bytes per lane of the load that the mean byte comes with (so that a few narrow loads of a block
+        table weigh little beside those of keys and values); 0 without loads."""
+        moved = sum(width * n for width, n in self.loads.items())
+        return sum(width**2 * n for width, n in self.loads.items()) / max(moved, 1)
 
     @property
     def num_matrix(self) -> int:
@@ -111,20 +113,25 @@ class Variant:
 class Compiled:
     """All that a table of workloads launches on one target, compiled by one Triton.
 
-    launches: "workload kernel" -> names of the variants that one call launches, in order.
+    workloads: name -> the case in short notation; launches: "workload kernel" -> names of the variants that
+    one call launches, in order; refused: "workload kernel" -> why the call launches nothing.
     """
 
     target: str
     triton: str
+    workloads: Mapping[str, str]
     launches: Mapping[str, tuple[str, ...]]
     variants: Mapping[str, Variant]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "target": self.target,
             "triton": self.triton,
+            "workloads": dict(self.workloads),
             "launches": {name: list(names) for name, names in self.launches.items()},
             "variants": {name: variant.to_json() for name, variant in self.variants.items()},
+            "refused": dict(self.refused),
         }
 
     @staticmethod
@@ -132,6 +139,8 @@ class Compiled:
         return Compiled(
             data["target"],
             data["triton"],
+            data["workloads"],
             {name: tuple(names) for name, names in data["launches"].items()},
             {name: Variant.from_json(entry) for name, entry in data["variants"].items()},
+            data["refused"],
         )

@@ -17,7 +17,7 @@ from .flow import Step, in_loops
 _LOAD = re.compile(r"^(?:global|buffer|flat)_load_(?:lds_)?(\w+)$")
 _WIDTHS = {
     "dwordx4": 16, "b128": 16, "dwordx3": 12, "b96": 12, "dwordx2": 8, "b64": 8, "dword": 4, "b32": 4,
-    "ushort": 2, "sshort": 2, "u16": 2, "i16": 2, "ubyte": 1, "sbyte": 1, "u8": 1, "i8": 1,
+    "ushort": 2, "sshort": 2, "b16": 2, "u16": 2, "i16": 2, "ubyte": 1, "sbyte": 1, "u8": 1, "i8": 1,
 }  # fmt: skip
 _FAR_TARGET = re.compile(r"\(([.$\w]+)-[.$\w]+\)&4294967295")
 _AGPRS = re.compile(r"^\s+- \.agpr_count:\s+(\d+)", re.MULTILINE)

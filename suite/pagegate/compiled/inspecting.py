@@ -35,7 +35,7 @@ def compile_variant(recorded: Recorded, target: Target) -> Variant:
 
 def _words(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' | '.join(lines[:3])}"[:300]
+    return f"{type(error).__name__}: {' | '.join(lines[-2:])[-300:]}"
 
 
 def read_figures(compiled: Any, target: Target) -> Figures:

@@ -98,17 +98,21 @@ class Recorder:
     def launches(self, kernel: str, case: Case) -> list[str]:
         """Digests of the variants that one call launches, in order; details are in `seen`.
 
-        Raises whatever the call raises: ValueError or NotImplementedError for what it does not support.
+        Raises NotImplementedError for what the kernel does not support, else whatever the call raises:
+        torch's RuntimeError where it reads data, of which there is none.
         """
+        entry = find_kernel(kernel)
+        if (reason := entry.unsupported_reason(case.spec)) is not None:
+            raise NotImplementedError(reason)
         emulate_formats_of(self.target.name)
         inputs = place(make_content(case, META), Placement(seed=case.seed, dead=case.dead))
         self._calls = []
-        find_kernel(kernel).call(inputs)
+        entry.call(inputs, out=torch.empty_like(inputs.q))
         return self._calls
 
     def hook(self, *, key: str, fn: Any, compile: Mapping[str, Any], **_: Any) -> bool:
         """Triton's jit_cache_hook; True: do not compile."""
-        recorded = _recorded(self.target, fn.jit_function, compile)
+        recorded = recorded_from(self.target, fn.jit_function, compile)
         self.seen.setdefault(recorded.digest, recorded)
         self._calls.append(recorded.digest)
         return True
@@ -129,7 +133,8 @@ def recording(target: Target) -> Iterator[Recorder]:
         active_driver.set_active(previous)
 
 
-def _recorded(target: Target, function: Any, compile: Mapping[str, Any]) -> Recorded:
+def recorded_from(target: Target, function: Any, compile: Mapping[str, Any]) -> Recorded:
+    """A variant, from what Triton's jit_cache_hook gets: the function and its `compile` argument."""
     options = json.loads(compile["specialization_data"])["options"]
     names = [parameter.name for parameter in function.params]
     constants = {

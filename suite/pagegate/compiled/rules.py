@@ -1,4 +1,4 @@
-"""What a change of figures means: one pure function per rule, and the verdict on a whole table.
+"""What a change of figures means: one pure function per rule.
 
 A rule sees the figures of one launch before and after and whether both run the same configuration (the
 same launch parameters and constexprs): counts per step of a loop mean little when the step itself changed.
@@ -8,32 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
-from .figures import Compiled, Figures, Variant
+from .figures import Figures
 
-SAME, FASTER, SLOWER, AMBIGUOUS = "SAME", "FASTER", "SLOWER", "AMBIGUOUS"
-INCOMPARABLE, WRONG = "INCOMPARABLE", "WRONG"
-# from the worst on
-VERDICTS = (WRONG, SLOWER, INCOMPARABLE, AMBIGUOUS, FASTER, SAME)
+FASTER, SLOWER, AMBIGUOUS = "FASTER", "SLOWER", "AMBIGUOUS"
 
 # growth that a compiler makes by placing the same code otherwise, and growth that is more than that
 SOME, MUCH = 1.05, 1.25
+# of the width that a byte is loaded with: a smaller tile alone changes it by less
+WIDER = 1.15
 # fewer instructions than these are noise, however large their share
 FEW = 8
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One rule's word on launches. verdict: SLOWER, FASTER, AMBIGUOUS (time it), INCOMPARABLE or WRONG;
-    rule: its name; where: the kernel, or whose variants; launches: "workload kernel", all that share it."""
-
-    verdict: str
-    rule: str
-    where: str
-    reason: str
-    launches: tuple[str, ...] = ()
 
 
 Rule = Callable[[Figures, Figures, bool], tuple[str, str] | None]
@@ -59,10 +45,12 @@ def occupancy(before: Figures, after: Figures, same: bool) -> tuple[str, str] | 
     if after.warps == before.warps:
         return None
     need = f"{after.registers} registers per lane ({before.registers} before)"
-    if after.limit == "shared memory":
+    # what stood in the way on the side with fewer
+    if (after if after.warps < before.warps else before).limit == "shared memory":
         need = f"{after.shared:,} bytes of shared memory per group ({before.shared:,} before)"
     words = f"occupancy: {before.warps} warps per multiprocessor before, {after.warps} now; {need}"
-    return (SLOWER if after.warps < before.warps else FASTER), words
+    # warps of another configuration do another share of the work
+    return (AMBIGUOUS if not same else SLOWER if after.warps < before.warps else FASTER), words
 
 
 def matrix_work(kind: str) -> int:
@@ -107,9 +95,9 @@ def loads(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None
     words = f"global loads in loops, bytes per lane: {_widths(was.loads)} before, {_widths(now.loads)} now"
     narrowest = {width for width in {**was.loads, **now.loads} if width < was.load_width}
     more = sum(now.loads.get(w, 0) for w in narrowest) > sum(was.loads.get(w, 0) for w in narrowest)
-    if now.load_width < 0.9 * was.load_width and more:
+    if now.load_width < was.load_width / WIDER and more:
         return SLOWER, f"narrower {words}"
-    if now.load_width > 1.1 * was.load_width:
+    if now.load_width > WIDER * was.load_width:
         return FASTER, f"wider {words}"
     return None
 
@@ -119,12 +107,15 @@ def _widths(counts: Mapping[int, int]) -> str:
 
 
 def async_loads(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None:
-    """Loads that no longer run ahead of the arithmetic."""
-    was, now = before.loops.async_loads, after.loops.async_loads
-    if bool(was) == bool(now):
-        return None
-    words = f"asynchronous loads in loops: {was} before, {now} now"
-    return (FASTER if now else SLOWER), words
+    """Loads that no longer run ahead of the arithmetic: fewer of them, and more of the others."""
+    was, now = before.loops, after.loops
+    others = now.num_loads - now.async_loads - (was.num_loads - was.async_loads)
+    words = f"asynchronous loads in loops: {was.async_loads} of {was.num_loads} loads before, "
+    words += f"{now.async_loads} of {now.num_loads} now"
+    if was.async_loads > MUCH * now.async_loads and others > 0:
+        return SLOWER, words
+    gained = same and now.async_loads > MUCH * was.async_loads and others < 0
+    return (FASTER, words) if gained else None
 
 
 def masks(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None:
@@ -178,115 +169,3 @@ RULES: tuple[Rule, ...] = (
     shared_accesses,
     instructions,
 )
-
-
-def compare_variants(before: Variant, after: Variant) -> Iterator[tuple[str, str, str]]:
-    """(verdict, rule, reason) of everything that is said about one launch."""
-    if after.problem:
-        yield WRONG, "launchable", after.problem
-        return
-    if before.problem or before.figures is None or after.figures is None:
-        yield FASTER, "launchable", f"launches now; before: {before.problem or 'no figures'}"
-        return
-    same = dict(before.options) == dict(after.options)
-    if not same:
-        yield SAME, "configuration", _configuration(before, after)
-    for rule in RULES:
-        said = rule(before.figures, after.figures, same)
-        if said is not None:
-            yield said[0], rule.__name__, said[1]
-
-
-def _configuration(before: Variant, after: Variant) -> str:
-    names = sorted({*before.options, *after.options})
-    pairs = [(name, before.options.get(name), after.options.get(name)) for name in names]
-    return "configuration: " + ", ".join(f"{name} {was} -> {now}" for name, was, now in pairs if was != now)
-
-
-def compare(before: Compiled, after: Compiled) -> list[Finding]:
-    """Everything to be said about a table, the worst first; findings that launches share are one.
-
-    Launches of `before` that `after` has not are left out: a selection was compiled, or a row is gone.
-    Across Triton versions this shows what the version does; a change of kernels needs one version.
-    """
-    found: dict[tuple[str, str, str, str], list[str]] = {}
-    for launch, names in after.launches.items():
-        for key in _compare_launch(launch, names, before, after):
-            found.setdefault(key, []).append(launch)
-    merged = [Finding(*key, tuple(dict.fromkeys(launches))) for key, launches in found.items()]
-    merged += _compare_variant_counts(before, after)
-    return sorted(merged, key=lambda finding: VERDICTS.index(finding.verdict))
-
-
-def no_baseline(compiled: Compiled, versions: Iterable[str]) -> Finding:
-    """Figures of another Triton are no baseline: code changes with the version."""
-    mine, others = compiled.triton, sorted(versions)
-    install = f"install triton {' or '.join(others)}, or use --triton {others[-1]}; or " if others else ""
-    words = (
-        f"required a baseline of triton {mine}, found {' and '.join(others) or 'none at all'}: {install}"
-        "compile the other side with --base REV; or accept these figures with --update --reason TEXT"
-    )
-    if others:
-        words += f". `pagegate compiled --triton {others[-1]} --triton {mine}` shows what the version changes"
-    return Finding(INCOMPARABLE, "triton", compiled.target, words)
-
-
-def problems(compiled: Compiled) -> list[Finding]:
-    """What cannot be launched at all."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for launch, names in compiled.launches.items():
-        for name in names:
-            variant = compiled.variants[name]
-            if variant.problem:
-                found.setdefault((variant.kernel, variant.problem), []).append(launch)
-    return [
-        Finding(WRONG, "launchable", where, reason, tuple(dict.fromkeys(launches)))
-        for (where, reason), launches in found.items()
-    ]
-
-
-def _compare_launch(
-    launch: str, names: tuple[str, ...], before: Compiled, after: Compiled
-) -> Iterator[tuple[str, str, str, str]]:
-    kernels = [after.variants[name].kernel for name in names]
-    if launch not in before.launches:
-        problem = next((v.problem for name in names if (v := after.variants[name]).problem), "")
-        if problem:
-            yield WRONG, "launchable", kernels[0], problem
-        yield INCOMPARABLE, "missing", ", ".join(kernels), "nothing to compare with: a new workload or kernel"
-        return
-    old = [before.variants[name] for name in before.launches[launch]]
-    if len(old) != len(names):
-        was = ", ".join(variant.kernel for variant in old) or "none"
-        yield (
-            AMBIGUOUS,
-            "launches",
-            ", ".join(kernels),
-            f"kernels that one call launches: {was} before, {', '.join(kernels) or 'none'} now",
-        )
-    for was_variant, name in zip(old, names, strict=False):
-        now_variant = after.variants[name]
-        for verdict, rule, reason in compare_variants(was_variant, now_variant):
-            yield verdict, rule, now_variant.kernel, reason
-
-
-def _compare_variant_counts(before: Compiled, after: Compiled) -> list[Finding]:
-    """Each variant is compiled when a server first meets it, which takes a second or so."""
-    shared = [launch for launch in after.launches if launch in before.launches]
-    found = []
-    for kernel in dict.fromkeys(launch.split()[-1] for launch in shared):
-        mine = [launch for launch in shared if launch.split()[-1] == kernel]
-        was = len({name for launch in mine for name in before.launches[launch]})
-        now = len({name for launch in mine for name in after.launches[launch]})
-        if was != now:
-            words = f"compiled variants over {len(mine)} workloads: {was} before, {now} now"
-            note = "; each is compiled when a server first meets it" if now > was else ""
-            found.append(
-                Finding(SLOWER if now > was else FASTER, "variants", kernel, words + note, tuple(mine))
-            )
-    return found
-
-
-def overall(findings: list[Finding]) -> str:
-    """The worst verdict; SAME without any."""
-    return min((f.verdict for f in findings), key=VERDICTS.index, default=SAME)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pagegate.cases.notation import format_case
 from pagegate.cases.spec import Case
 from pagegate.errors import UsageError
 from pagegate.files import write_json
@@ -43,53 +44,56 @@ def compile_table(
     kernels: Sequence[str],
     toolchain: Toolchain = Toolchain(),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Compiled, dict[str, str]]:
+) -> Compiled:
     """Record what `kernels` launch for `cases` (by name) on `target`, and compile each variant once.
 
-    Returns all of it, and "workload kernel" -> reason for what a kernel refuses. `on_progress` gets
-    (variants done, variants) from several threads. Raises UsageError when a worker dies.
+    `on_progress` gets (variants done, variants) from several threads. Raises UsageError when a worker dies.
     """
     request = {"cases": {name: case.to_json() for name, case in cases.items()}, "kernels": list(kernels)}
-    with tempfile.TemporaryDirectory(prefix="pagegate-triton-") as scratch:
-        with _started(target, toolchain, scratch) as first:
-            recorded = first.ask(request)
-            found = {digest: _cached(toolchain, digest) for digest in recorded["variants"]}
-            missing = [digest for digest, variant in found.items() if variant is None]
-            total = len(found)
-            on_progress(total - len(missing), total)
-            lock = threading.Lock()
+    with (
+        tempfile.TemporaryDirectory(prefix="pagegate-triton-") as scratch,
+        _started(target, toolchain, scratch) as first,
+    ):
+        recorded = first.ask(request)
+        found = {digest: _cached(toolchain, digest) for digest in recorded["variants"]}
+        missing = [digest for digest, variant in found.items() if variant is None]
+        total = len(found)
+        on_progress(total - len(missing), total)
+        lock = threading.Lock()
 
-            def compile_with(worker: _Worker) -> None:
-                while True:
-                    with lock:
-                        if not missing:
-                            return
-                        digest = missing.pop()
-                    variant = Variant.from_json(worker.ask({"compile": digest}))
-                    _keep(toolchain, digest, variant)
-                    with lock:
-                        found[digest] = variant
-                        on_progress(sum(v is not None for v in found.values()), total)
+        def compile_with(worker: _Worker) -> None:
+            while True:
+                with lock:
+                    if not missing:
+                        return
+                    digest = missing.pop()
+                variant = Variant.from_json(worker.ask({"compile": digest}))
+                _keep(toolchain, digest, variant)
+                with lock:
+                    found[digest] = variant
+                    on_progress(sum(v is not None for v in found.values()), total)
 
-            def helper() -> None:
-                with _started(target, toolchain, scratch) as other:
-                    if other.ask(request)["variants"] != recorded["variants"]:
-                        raise UsageError("compiled: required the same launches in each process, found others")
-                    compile_with(other)
+        def helper() -> None:
+            with _started(target, toolchain, scratch) as other:
+                if other.ask(request)["variants"] != recorded["variants"]:
+                    raise UsageError("compiled: required the same launches in each process, found others")
+                compile_with(other)
 
-            helpers = min(toolchain.workers, len(missing)) - 1
-            with ThreadPoolExecutor(max(helpers, 1)) as pool:
-                others = [pool.submit(helper) for _ in range(helpers)]
-                compile_with(first)
-                for other in others:
-                    other.result()
-        return _name(target, first.triton, recorded, found), recorded["refused"]
+        helpers = min(toolchain.workers, len(missing)) - 1
+        with ThreadPoolExecutor(max(helpers, 1)) as pool:
+            others = [pool.submit(helper) for _ in range(helpers)]
+            compile_with(first)
+            for other in others:
+                other.result()
+    workloads = {name: format_case(case) for name, case in cases.items()}
+    return Compiled(target, first.triton, workloads, *_name(recorded, found), recorded["refused"])
 
 
 def _name(
-    target: str, triton: str, recorded: Mapping[str, Any], found: Mapping[str, Variant | None]
-) -> Compiled:
-    """Variants named after the first workload that launches them: stable where digests are not."""
+    recorded: Mapping[str, Any], found: Mapping[str, Variant | None]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, Variant]]:
+    """Launches and variants; these are named after the first workload that launches them: stable where
+    digests are not."""
     names: dict[str, str] = {}
     for launch, digests in recorded["launches"].items():
         for digest in digests:
@@ -98,7 +102,7 @@ def _name(
             names.setdefault(digest, f"{base} #{number + 1}" if number else base)
     launches = {name: tuple(names[d] for d in digests) for name, digests in recorded["launches"].items()}
     variants = {names[digest]: variant for digest, variant in found.items() if variant and digest in names}
-    return Compiled(target, triton, launches, variants)
+    return launches, variants
 
 
 def _tool_digest() -> str:

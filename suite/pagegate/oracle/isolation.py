@@ -30,7 +30,8 @@ class Setup:
     """How workers are started. device: "cpu" (Triton's interpreter) or "cuda"; kernels_root: a folder
     put first on their path, to run another copy of `paged_kernels`; timeout_s: for one request;
     memory_bytes: what all workers together may take of the device; cache_dir: Triton's;
-    target: an AMD GPU whose machine code is interpreted, on device "cpu"."""
+    target: an AMD GPU whose machine code is interpreted, on device "cpu"; coverage: report which of its
+    instructions ran."""
 
     device: str
     plugins: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Setup:
     memory_bytes: int = 1 << 36
     cache_dir: Path | None = None
     target: str | None = None
+    coverage: bool = False
 
 
 class WorkerLost(Exception):
@@ -188,6 +190,8 @@ def _checking(setup: Setup) -> list[str]:
     command = [sys.executable, "-P", "-m", "pagegate.oracle.worker", "--device", setup.device]
     if setup.target:
         command += ["--target", setup.target]
+    if setup.coverage:
+        command.append("--coverage")
     return command + [word for plugin in setup.plugins for word in ("--plugin", plugin)]
 
 

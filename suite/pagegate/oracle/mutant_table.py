@@ -26,6 +26,10 @@ def _unified(name: str, stands_for: str, old: str, new: str, gpu_only: bool = Fa
     return Mutant(name, stands_for, "unified", "unified.py", old, new, gpu_only)
 
 
+def _splits(name: str, stands_for: str, old: str, new: str, gpu_only: bool = False) -> Mutant:
+    return Mutant(name, stands_for, "unified", "splits.py", old, new, gpu_only)
+
+
 def _device(name: str, stands_for: str, old: str, new: str, gpu_only: bool = False) -> Mutant:
     return Mutant(name, stands_for, "unified", "device.py", old, new, gpu_only)
 
@@ -63,12 +67,12 @@ MUTANTS = (
     # causal, window, loop bounds
     _device("empty_rows_nan", "vllm#4405: -inf minus -inf in a masked row",
             "return tl.where(running_max == float(\"-inf\"), 0.0, running_max)", "return running_max"),
-    _unified("window_drops_oldest", "sglang#32087: the oldest key in the window is dropped",
+    _splits("window_drops_oldest", "sglang#32087: the oldest key in the window is dropped",
              "begin = tl.maximum(context_len + first_query - sliding_window + 1, 0)",
              "begin = tl.maximum(context_len + first_query - sliding_window + 2, 0)"),
     _device("window_keeps_one_more", "sglang#32087, the other way: < for <=",
             "query_positions - positions < sliding_window", "query_positions - positions <= sliding_window"),
-    _unified("causal_bound_always", "vllm#30974: the causal bound also without a causal mask",
+    _splits("causal_bound_always", "vllm#30974: the causal bound also without a causal mask",
              "    if CAUSAL:\n        end = tl.minimum(end, context_len + tl.minimum(",
              "    if BLOCK_Q > 0:\n        end = tl.minimum(end, context_len + tl.minimum("),
     _unified("window_start_without_context", "flashinfer#4972: bulk starts without the offset",
@@ -95,19 +99,19 @@ MUTANTS = (
              "    k_ptr += kv_head.to(tl.int64) * stride_k_head\n",
              "    if low >= high and num_splits > 1:\n        return\n"
              "    k_ptr += kv_head.to(tl.int64) * stride_k_head\n"),
-    _unified("last_split_dropped", "pytorch#179760: chosen splits and reduced splits differ",
+    _splits("last_split_dropped", "pytorch#179760: chosen splits and reduced splits differ",
              "used = (splits < splits_used)[:, None]", "used = (splits < splits_used - 1)[:, None]"),
     _device("division_by_zero", "vllm#57094: 0 / 0 for rows without keys",
             "return tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)", "return 1.0 / total"),
     _device("lse_base_two", "sglang#35045: base-2 where natural is meant",
             "(running_max + tl.log2(tl.where(total > 0, total, 1.0))) * LN2",
             "(running_max + tl.log2(tl.where(total > 0, total, 1.0)))"),
-    _unified("reduction_first_sequence_only", "flash-attention#1217: rows after the first sequence unwritten",
+    _splits("reduction_first_sequence_only", "flash-attention#1217: rows after the first sequence unwritten",
              "(token >= query_begin + query_len)", "(token >= tl.load(cu_seqlens_q_ptr + 1))"),
-    _unified("reduction_packed_output", "FlagGems#5235: steps by head size, not by the row's stride",
+    _splits("reduction_packed_output", "FlagGems#5235: steps by head size, not by the row's stride",
              "out_rows = token.to(tl.int64) * stride_out_token + heads * stride_out_head",
              "out_rows = rows * HEAD_DIM"),
-    _unified("split_sink_dropped", "gpt-oss class: the sink is missing in one dispatch path",
+    _splits("split_sink_dropped", "gpt-oss class: the sink is missing in one dispatch path",
              "        sinks = tl.load(sinks_ptr + heads, mask=live, other=0.0)\n",
              "        sinks = tl.load(sinks_ptr + heads, mask=live, other=0.0) - 100.0\n"),
     # addressing
@@ -161,7 +165,7 @@ MUTANTS = (
     # scales, dtypes, numerics, sinks
     _unified("key_scale_dropped", "vllm#42580: the keys' scale is not applied",
              "        scale = scale * tl.load(k_scale_ptr)\n", "        scale = scale * 1.0\n"),
-    _unified("value_scale_dropped_in_splits", "sglang#28144: one path without the values' scale",
+    _splits("value_scale_dropped_in_splits", "sglang#28144: one path without the values' scale",
              "    if v_scale_ptr is not None:\n        acc_scale = acc_scale * tl.load(v_scale_ptr)\n    out = acc",
              "    out = acc"),
     _device("tanh_overflows", "vllm#56578: inf / inf in the soft cap",
@@ -191,11 +195,11 @@ MUTANTS = (
     _unified("split_programs_off_by_one", "pytorch#179760 class: the last split has no program",
              "split = (q_block - num_q_blocks) % (num_splits - 1) + 1",
              "split = (q_block - num_q_blocks) % (num_splits - 1)"),
-    _unified("reduction_of_the_first_block", "pytorch#179760: chosen splits and reduced splits differ",
+    _splits("reduction_of_the_first_block", "pytorch#179760: chosen splits and reduced splits differ",
              "first_query = (token - query_begin) // BLOCK_Q * BLOCK_Q", "first_query = 0"),
     _host("same_strides_by_page_only", "FlagGems#5235 class: layouts that share one stride are taken for equal",
           "        and common[\"stride_k_slot\"] == common[\"stride_v_slot\"],\n", "        and True,\n"),
-    _unified("reduction_does_not_wait", "programmatic dependent launch: partial results are read too early",
+    _splits("reduction_does_not_wait", "early launch class: partial results are read too early",
              "        gdc_wait()\n", "        pass\n", gpu_only=True),
     _host("lengths_changed_in_place", "vllm#57094 class: a guard that edits its input",
           "    if num_tokens and seq_lens.shape[0]:\n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pagegate.cases.spec import Case
@@ -56,7 +56,8 @@ class Worst:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One kernel on one case. reason: words for people; relation: the broken one, if one broke."""
+    """One kernel on one case. reason: words for people; relation: the broken one, if one broke;
+    machine_code: which instructions ran, where they were interpreted (amdgcn.Report as JSON)."""
 
     kernel: str
     case: Case
@@ -66,6 +67,7 @@ class CheckResult:
     relation: str | None = None
     relations: tuple[str, ...] = ()
     seconds: float = 0.0
+    machine_code: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
     def failed(self) -> bool:

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TextIO
 
 from pagegate.cases.registry import find_kernel, load_plugin
@@ -39,6 +40,8 @@ def _check(request: dict[str, Any], device: Any, session: Any) -> dict[str, Any]
         result = check(kernel, case, device, request.get("max_relations"))
     else:
         result = check_machine_code(session, kernel, case, request.get("max_relations"))
+        if request["coverage"]:
+            result = replace(result, machine_code=session.report.to_json())
     if device.type == "cuda" and footprint(case.spec) > _LARGE_BYTES:
         import torch
 
@@ -68,6 +71,7 @@ def main() -> None:
     parser.add_argument("--device", required=True)
     parser.add_argument("--plugin", action="append", default=[])
     parser.add_argument("--target")
+    parser.add_argument("--coverage", action="store_true")
     options = parser.parse_args()
     channel = _private_stdout()
     # interpreted bf16 and fp8 NaNs are cast all the time
@@ -79,7 +83,7 @@ def main() -> None:
     for plugin in options.plugin:
         load_plugin(plugin)
     with _target(options.target) as session:
-        _serve(channel, device, session)
+        _serve(channel, device, session, options.coverage)
 
 
 @contextmanager
@@ -96,14 +100,14 @@ def _target(name: str | None) -> Iterator[Any]:
         yield session
 
 
-def _serve(channel: TextIO, device: Any, session: Any) -> None:
+def _serve(channel: TextIO, device: Any, session: Any, coverage: bool) -> None:
     def say(message: dict[str, Any]) -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
     say({"ready": True})
     for line in sys.stdin:
-        request = json.loads(line)
+        request = {"coverage": coverage, **json.loads(line)}
         action = {"check": _check, "fingerprint": _fingerprint}[request["action"]]
         try:
             say({"answer": action(request, device, session)})

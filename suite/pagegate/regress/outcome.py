@@ -67,6 +67,7 @@ class RowResult:
         if track is not None and track.figures is not None:
             data |= {f"{side}_s": self.median_s(side) for side in SIDES}
             data["figures"] = asdict(track.figures)
+            data["log_ratios"] = [one.time for one in track.rounds]
             data["threshold"] = track.judgement.threshold
             data["confirmation"] = asdict(track.confirmation) if track.confirmation else None
         return data

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
+from pagegate.compiled.comparing import Finding
 from pagegate.compiled.figures import Compiled, Variant
-from pagegate.compiled.rules import Finding
 from pagegate.compiled.targets import Target
 
 from .terminal import table
@@ -28,6 +28,7 @@ _LEGEND = (
     "how many, and what limits them; in loops: matrix instructions, loads x bytes per lane, compares and "
     "selects, all instructions"
 )
+_MOST_REASONS = 3
 _LIMITS = {"registers": "regs", "shared memory": "shared", "warps": "", "groups": "groups"}
 
 
@@ -75,24 +76,25 @@ def _configuration(variant: Variant) -> str:
 
 
 def print_findings(out: Console, target: str, findings: Sequence[Finding]) -> None:
-    """Each with its reason and where it applies."""
+    """One paragraph for each kind of finding and kernel: its reasons, and where they apply."""
+    paragraphs: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
-        if finding.rule == "configuration":
-            continue
-        out.print(
-            f"\n{verdict(finding.verdict)} {target} [bold]{escape(finding.where)}[/]  {_where(finding)}"
-        )
-        out.print(f"  {escape(finding.reason)}")
-        for other in findings:
-            shared = set(other.launches) & set(finding.launches)
-            if other.rule == "configuration" and other.where == finding.where and shared:
-                out.print(f"  {escape(other.reason)}")
+        paragraphs.setdefault((finding.verdict, finding.rule, finding.where), []).append(finding)
+    for (word, _, where), members in paragraphs.items():
+        out.print(f"\n{verdict(word)} {target} [bold]{escape(where)}[/]")
+        members.sort(key=lambda finding: -len(finding.launches))
+        for member in members[:_MOST_REASONS]:
+            out.print(f"  {escape(member.reason)}{_where(member.launches)}")
+        if len(members) > _MOST_REASONS:
+            rest = [launch for member in members[_MOST_REASONS:] for launch in member.launches]
+            out.print(f"  and more of the kind{_where(rest)}")
 
 
-def _where(finding: Finding) -> str:
-    names = finding.launches
-    shown = ", ".join(names[:3])
-    return escape(shown + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
+def _where(launches: Sequence[str]) -> str:
+    if not launches:
+        return ""
+    more = f" and {len(launches) - 3} more" if len(launches) > 3 else ""
+    return f" [dim]({escape(', '.join(launches[:3]) + more)})[/]"
 
 
 def print_refused(out: Console, refused: Mapping[str, str]) -> None:

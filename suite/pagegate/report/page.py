@@ -130,7 +130,7 @@ def forest(rows: Sequence[RowResult], floor: float) -> str:
             f'<line class={kind} x1="{place:.1f}" x2="{place:.1f}" y1="{_TOP - 8}" y2="{height - 24}"/>'
         )
         parts.append(
-            f'<text class=soft x="{place:.1f}" y="{height - 8}" text-anchor=middle>{100 * tick:+g} %</text>'
+            f'<text class=soft x="{place:.1f}" y="{height - 8}" text-anchor=middle>{_tick(tick)}</text>'
         )
     place = x(math.log1p(floor))
     parts.append(f'<line class=floor x1="{place:.1f}" x2="{place:.1f}" y1="{_TOP - 8}" y2="{height - 24}"/>')
@@ -169,6 +169,10 @@ def _mark(shape: str, x: float, y: float) -> str:
     return f'<rect class=mark x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"{turn}/>'
 
 
+def _tick(ratio: float) -> str:
+    return f"{100 * ratio:+g} %" if ratio else "0"
+
+
 def _ticks(limit: float) -> list[float]:
     """Round ratios on both sides of 0 within a log ratio."""
     for step in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5):
@@ -199,14 +203,14 @@ def _panel(row: RowResult, left: float, top: float, wide: float, high: float, fl
     def y(value: float) -> float:
         return plot_top + plot / 2 * (1 - value / limit)
 
-    step = (wide - 62) / max(len(times) - 1, 1)
+    step = (wide - 76) / max(len(times) - 1, 1)
     dots = "".join(
         f'<circle class=mark cx="{left + 8 + n * step:.1f}" cy="{y(t):.1f}" r="2"><title>round {n + 1}: '
         f"{percent(t)}</title></circle>"
         for n, t in enumerate(times)
     )
-    right = left + wide - 50
-    band = f'y="{y(edge):.1f}" width="{wide - 48}" height="{y(-edge) - y(edge):.1f}"'
+    right = left + wide - 64
+    band = f'y="{y(edge):.1f}" width="{wide - 62}" height="{y(-edge) - y(edge):.1f}"'
     return (
         f'<g class={row.verdict}><text x="{left}" y="{top + 10}">{escape(_label(row))}</text>'
         f'<rect class=band x="{left}" {band}/>'

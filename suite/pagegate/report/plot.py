@@ -128,6 +128,7 @@ def _draw_panel(
 ) -> None:
     for number, kernel in enumerate(dict.fromkeys(kernel for _, kernel in measured)):
         style: dict[str, Any] = {"marker": _MARKERS[number % len(_MARKERS)], "color": f"C{number % 10}"}
+        style["zorder"] = 10 - number  # the first kernel is the one in question: on top
         # unrelated workloads are not a line
         style |= {"linestyle": "none"} if axis == "workload" else {"linewidth": 1.5}
         rows = [(x, measured.get((name, kernel))) for x, _, name in panel.points]

@@ -4,6 +4,7 @@ from pagegate.amdgcn.rules import SCALAR, SPECIAL, VECTOR
 
 from . import (
     arithmetic,
+    atomics,
     bits,
     compare,
     control,
@@ -23,6 +24,7 @@ __all__ = [
     "SPECIAL",
     "VECTOR",
     "arithmetic",
+    "atomics",
     "bits",
     "compare",
     "control",

@@ -96,7 +96,7 @@ def fma_f16(a: Any, b: Any, c: Any) -> Any:
 
 def _is_signalling(a: Any) -> Any:
     bits = np.asarray(a).view(f"u{np.asarray(a).dtype.itemsize}")
-    quiet = 9 if bits.dtype.itemsize == 2 else 22
+    quiet = {2: 9, 4: 22, 8: 51}[bits.dtype.itemsize]
     return np.isnan(a) & ((bits >> bits.dtype.type(quiet)) & bits.dtype.type(1) == 0)
 
 
@@ -113,6 +113,7 @@ def _extreme(a: Any, b: Any, choose: Callable[[Any, Any], Any], zeros: Callable[
 
 
 @vector("v_max_f32", "f32 = f32 f32")
+@vector("v_max_f64", "f64 = f64 f64")
 @vector("v_max_f16", "f16 = f16 f16")
 @vector("v_pk_max_f16", "f16 = f16 f16", packed=True)
 def maximum(a: Any, b: Any) -> Any:
@@ -120,6 +121,7 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 @vector("v_min_f32", "f32 = f32 f32")
+@vector("v_min_f64", "f64 = f64 f64")
 @vector("v_min_f16", "f16 = f16 f16")
 @vector("v_pk_min_f16", "f16 = f16 f16", packed=True)
 def minimum(a: Any, b: Any) -> Any:
@@ -139,16 +141,19 @@ def min3(a: Any, b: Any, c: Any) -> Any:
 
 
 @vector("v_maximum3_f32", "f32 = f32 f32 f32")
+@vector("v_pk_maximum3_f16", "f16 = f16 f16 f16", packed=True)
 def maximum3(a: Any, b: Any, c: Any) -> Any:
     return np.maximum(np.maximum(a, b), c)
 
 
 @vector("v_minimum3_f32", "f32 = f32 f32 f32")
+@vector("v_pk_minimum3_f16", "f16 = f16 f16 f16", packed=True)
 def minimum3(a: Any, b: Any, c: Any) -> Any:
     return np.minimum(np.minimum(a, b), c)
 
 
 @vector("v_med3_f32", "f32 = f32 f32 f32")
+@vector("v_med3_f16", "f16 = f16 f16 f16")
 def med3(a: Any, b: Any, c: Any) -> Any:
     missing = np.isnan(a) | np.isnan(b) | np.isnan(c)
     middle = maximum(minimum(a, b), minimum(maximum(a, b), c))
@@ -201,7 +206,7 @@ _ROUNDINGS: dict[str, Callable[[Any], Any]] = {
     "rndne": np.rint,
 }
 for _name, _function in _ROUNDINGS.items():
-    for _kind in ("f32", "f16"):
+    for _kind in ("f32", "f16", "f64"):
         VECTOR[f"v_{_name}_{_kind}"] = Rule(_function, (_kind,), (_kind,))
 
 
@@ -209,3 +214,8 @@ for _name, _function in _ROUNDINGS.items():
 def ldexp(a: Any, by: Any) -> Any:
     # two steps in f64, where nothing is lost before the last rounding
     return np.ldexp(np.asarray(a).astype(np.float64), np.clip(by, -400, 400)).astype(np.float32)
+
+
+@vector("v_ldexp_f64", "f64 = f64 i32")
+def ldexp_f64(a: Any, by: Any) -> Any:
+    return np.ldexp(a, np.clip(by, -5000, 5000))

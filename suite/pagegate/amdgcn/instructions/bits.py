@@ -42,6 +42,13 @@ def leading_zeros(a: Any) -> Any:
     return np.where(np.asarray(a) == 0, -1, 32 - exponent).astype(np.int32).view(np.uint32)
 
 
+@vector("v_ffbh_i32", "u32 = i32")
+def leading_signs(a: Any) -> Any:
+    """How many bits from the top equal the sign bit; -1 if all do."""
+    a = np.asarray(a)
+    return leading_zeros((a ^ (a >> np.int32(31))).view(np.uint32))
+
+
 @vector("v_ffbl_b32", "u32 = u32")
 def trailing_zeros(a: Any) -> Any:
     a = np.asarray(a)
@@ -201,9 +208,10 @@ def _funnel(high: Any, low: Any, by: Any) -> Any:
 
 
 @vector("v_bitop3_b32", "b32 = b32 b32 b32", extra=("bitop3",))
+@vector("v_bitop3_b16", "u16 = u16 u16 u16", extra=("bitop3",))
 def bitop3(a: Any, b: Any, c: Any, table: int) -> Any:
     """Bit i of the table is the result where the bits of a, b and c spell i."""
-    result = np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c)), _U32)
+    result = np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c)), np.result_type(a, b, c))
     for row in range(8):
         if table >> row & 1:
             result |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)

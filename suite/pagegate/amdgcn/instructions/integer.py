@@ -17,21 +17,33 @@ _U32 = np.uint32
 _U64 = np.uint64
 
 
-@vector("v_add_u32 v_add_i32", "u32 = u32 u32")
-@vector("v_add_u16", "u16 = u16 u16")
+def _saturated_add(a: Any, b: Any) -> Any:
+    total = np.asarray(a + b)
+    return np.where(total < a, ~np.zeros_like(total), total)
+
+
+def _saturated_sub(a: Any, b: Any) -> Any:
+    return np.where(b > a, np.zeros_like(a - b), a - b)
+
+
+@vector("v_add_u32", "u32 = u32 u32", clamped=_saturated_add)
+@vector("v_add_i32", "u32 = u32 u32")
+@vector("v_add_u16", "u16 = u16 u16", clamped=_saturated_add)
 @vector("v_pk_add_u16", "u16 = u16 u16", packed=True)
 def add(a: Any, b: Any) -> Any:
     return a + b
 
 
-@vector("v_sub_u32 v_sub_i32", "u32 = u32 u32")
-@vector("v_sub_u16", "u16 = u16 u16")
+@vector("v_sub_u32", "u32 = u32 u32", clamped=_saturated_sub)
+@vector("v_sub_i32", "u32 = u32 u32")
+@vector("v_sub_u16", "u16 = u16 u16", clamped=_saturated_sub)
 @vector("v_pk_sub_i16 v_pk_sub_u16", "u16 = u16 u16", packed=True)
 def sub(a: Any, b: Any) -> Any:
     return a - b
 
 
 @vector("v_subrev_u32", "u32 = u32 u32")
+@vector("v_subrev_u16", "u16 = u16 u16")
 def subrev(a: Any, b: Any) -> Any:
     return b - a
 
@@ -84,6 +96,11 @@ def mul_hi_u32(a: Any, b: Any) -> Any:
 @vector("v_mul_hi_i32", "i32 = i32 i32")
 def mul_hi_i32(a: Any, b: Any) -> Any:
     return ((np.asarray(a).astype(np.int64) * np.asarray(b).astype(np.int64)) >> 32).astype(np.int32)
+
+
+@vector("v_mad_legacy_u16", "u16 = u16 u16 u16")
+def mad_u16(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
 
 
 _24 = _U32(0xFFFFFF)

@@ -175,6 +175,20 @@ def readfirstlane(parsed: Parsed) -> Step:
     return step
 
 
+@special("v_swap_b32")
+def swap(parsed: Parsed) -> Step:
+    first, second = (operand.index for operand in parsed.operands)
+    for operand in parsed.operands:
+        need_count(parsed, operand, 1)
+
+    def step(m: Machine) -> None:
+        a = m.vector[first].copy()
+        m.put_vector(first, m.vector[second].copy())
+        m.put_vector(second, a)
+
+    return step
+
+
 def _swap(parsed: Parsed, rows: int) -> Step:
     """Odd groups of `rows` lanes of the first register change places with even ones of the second."""
     first, second = (operand.index for operand in parsed.operands)

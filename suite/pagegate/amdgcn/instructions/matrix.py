@@ -33,14 +33,23 @@ def _as_f32(words: Array) -> Array:
     return words.view(np.float32)
 
 
+def _as_i8(words: Array) -> Array:
+    # sums stay below 2**31 and are exact in f64
+    return words.view(np.int8).astype(np.float64)
+
+
 def _as_table(table: Array) -> Callable[[Array], Array]:
     return lambda words: table[words.view(np.uint8)]
 
 
 def _decoder(
-    side: int, depth: int, width: int, reads: tuple[Callable[[Array], Array], Callable[[Array], Array]]
+    side: int,
+    depth: int,
+    width: int,
+    reads: tuple[Callable[[Array], Array], Callable[[Array], Array]],
+    kind: str = "f32",
 ) -> Any:
-    """The decoder of one shape: side x side x depth, operands of `width` bits."""
+    """The decoder of one shape: side x side x depth, operands of `width` bits, sums of a kind (f32, i32)."""
     blocks = LANES // side
     words = depth // blocks * width // 32
     rows = side * side // LANES
@@ -60,15 +69,16 @@ def _decoder(
                 raise AssemblyError(f"{parsed.line}: required vector registers, found {operand.text!r}")
             need_count(parsed, operand, count)
         a, b = fetch(left, reads[0]), fetch(right, reads[1])
-        constant = (
-            np.uint32(constant_bits(addend.text, True, 32)).view(np.float32) if addend.kind == "c" else None
-        )
+        dtype = np.float32 if kind == "f32" else np.int32
+        constant = None
+        if addend.kind == "c":
+            constant = np.uint32(constant_bits(addend.text, kind == "f32", 32)).view(dtype)
 
         def step(m: Machine) -> None:
-            product = np.matmul(a(m), b(m).transpose(0, 2, 1))
+            product = np.matmul(a(m), b(m).transpose(0, 2, 1)).astype(dtype, copy=False)
             grouped = product.reshape(m.shape.waves, rows // 4, blocks, 4, side)
             values = grouped.transpose(1, 3, 0, 2, 4).reshape(rows, m.shape.waves, LANES)
-            old = m.vector_f[addend.index : addend.end] if constant is None else constant
+            old = m.vector[addend.index : addend.end].view(dtype) if constant is None else constant
             m.put_vector_unmasked(target.index, (values + old).view(np.uint32))
 
         return step
@@ -108,6 +118,10 @@ for _side, _depth, _kind in (
 ):  # fmt: skip
     _width, _read = _READS[_kind]
     SPECIAL[f"v_mfma_f32_{_side}x{_side}x{_depth}_{_kind}"] = _decoder(_side, _depth, _width, (_read, _read))
+
+for _side, _depth in ((16, 32), (32, 16), (16, 64), (32, 32)):
+    _name = f"v_mfma_i32_{_side}x{_side}x{_depth}_i8"
+    SPECIAL[_name] = _decoder(_side, _depth, 8, (_as_i8, _as_i8), "i32")
 
 for _target in ("gfx942", "gfx950"):
     for _side, _depth in ((16, 32), (32, 16)):

@@ -176,7 +176,7 @@ def _global_store(size: int, shift: int) -> Callable[[Parsed], Step]:
 # raw buffers --------------------------------------------------------------------------------------
 
 
-def _buffer(parsed: Parsed, rest: list[Operand], size: int) -> Callable[[Machine], tuple[Array, Array]]:
+def buffer_place(parsed: Parsed, rest: list[Operand], size: int) -> Callable[[Machine], tuple[Array, Array]]:
     """Addresses and which lanes are within num_records."""
     _caching(parsed)
     offen = parsed.take("offen")
@@ -208,7 +208,7 @@ def _buffer_load(size: int, shape: Shape | None, half: int | None) -> Callable[[
             return _buffer_load_lds(parsed, size)
         target, *rest = parsed.operands
         need_count(parsed, target, max(size // 4, 1))
-        locate = _buffer(parsed, rest, size)
+        locate = buffer_place(parsed, rest, size)
 
         def step(m: Machine) -> None:
             address, fits = locate(m)
@@ -229,7 +229,7 @@ def _masked_load(m: Machine, address: Array, fits: Array, size: int) -> Array:
 def _buffer_store(size: int, shift: int) -> Callable[[Parsed], Step]:
     def decode(parsed: Parsed) -> Step:
         source, *rest = parsed.operands
-        locate, data = _buffer(parsed, rest, size), vector_data(parsed, source, size)
+        locate, data = buffer_place(parsed, rest, size), vector_data(parsed, source, size)
 
         def step(m: Machine) -> None:
             address, fits = locate(m)
@@ -260,7 +260,7 @@ def to_local(m: Machine, data: Array, size: int, offset: int) -> None:
 
 def _buffer_load_lds(parsed: Parsed, size: int) -> Step:
     offset = int(parsed.modifiers.get("offset", "0"), 0)
-    locate = _buffer(parsed, parsed.operands, size)
+    locate = buffer_place(parsed, parsed.operands, size)
 
     def step(m: Machine) -> None:
         address, fits = locate(m)
