@@ -48,7 +48,9 @@ def test_the_plants_that_are_timed_still_fit_the_kernels(tmp_path):
 def test_slow_kernels_are_noticed(target, tile, tmp_path):
     plants = [plant for plant in PLANTS if target in plant.targets]
     cases = {row.name: row.case for plant in plants for row in find_workloads("pr", plant.workloads)}
-    table = compiled(target, plants, cases, tmp_path, tile=tile)
+    # few registers, so that a doubled tile spills whatever the version of ptxas
+    bound = {"maxnreg": 168} if target == "sm_90" else {}
+    table = compiled(target, plants, cases, tmp_path, tile=tile, **bound)
     assert comparing.problems(side_of(table, "unplanted", cases)) == []
     for plant in plants:
         before, after = (side_of(table, name, rows_of(plant)) for name in ("unplanted", plant.name))

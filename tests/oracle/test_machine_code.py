@@ -65,14 +65,14 @@ def test_coverage_is_reported_and_can_be_required(tmp_path, capsys):
         "--case",
         "q1s40 h2/1 d32",
         "--kernel",
-        "naive",
+        "unified",
         "--relations",
         "0",
     ]
     words += ["--workers", "1", "--json", str(tmp_path / "out.json")]
     assert main([*words, "--coverage", "50"]) == 0
     said = capsys.readouterr().out
-    assert "naive_kernel" in said
+    assert "unified_kernel" in said
     (entry,) = json.loads((tmp_path / "out.json").read_text())["coverage"]
     assert 0.5 < entry["share"] < 1
     assert len(entry["missed"]) == round((1 - entry["share"]) * entry["instructions"])
