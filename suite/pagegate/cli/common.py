@@ -43,12 +43,12 @@ def add_device(parser: argparse.ArgumentParser, *, targets: bool = True) -> None
         parser.add_argument("--target", choices=TARGETS, help=words)
 
 
-def add_kernels(parser: argparse.ArgumentParser) -> None:
+def add_kernels(parser: argparse.ArgumentParser, default: str = "all but peers") -> None:
     parser.add_argument(
         "--kernel",
         action="append",
         metavar="NAME",
-        help="a registered kernel; may be repeated (all but peers)",
+        help=f"a registered kernel; may be repeated ({default})",
     )
     parser.add_argument(
         "--plugin",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,11 +55,14 @@ class WorkerLost(Exception):
 class Worker:
     """One process that runs kernels; started on first use and replaced after it is lost.
 
-    Not for several threads at once; use one worker per thread.
+    command: what is started, the checking worker if None; it answers each line on stdin with one on stdout,
+    and says one line more when it is ready. Not for several threads at once; use one worker per thread.
     """
 
-    def __init__(self, setup: Setup):
+    def __init__(self, setup: Setup, command: Sequence[str] | None = None):
         self.setup = setup
+        self._command = list(command) if command else _checking(setup)
+        self._ready = False
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._stderr: Any = None
@@ -91,18 +95,29 @@ class Worker:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Raises WorkerLost; the next request gets a fresh process."""
-        process = self._running()
-        assert process.stdin is not None
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: dict[str, Any]) -> None:
+        """The first half of `ask`: two workers may work on requests at the same time."""
+        self.start()
+        if not self._ready:
+            self._await_start()
+        assert self._process is not None and self._process.stdin is not None
         try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
         except OSError:
             raise self._lost("CRASHED", "between two requests") from None
+
+    def receive(self) -> dict[str, Any]:
         reply = self._reply(self.setup.timeout_s)
         if "lost" in reply:
             self.stop()
             raise WorkerLost("CRASHED", reply["lost"])
-        answer: dict[str, Any] = reply["answer"]
+        answer = reply.get("answer")
+        if not isinstance(answer, dict):
+            raise self._lost("CRASHED", f"required an answer, found {str(reply)[:80]}")
         return answer
 
     def stop(self) -> None:
@@ -116,6 +131,7 @@ class Worker:
                     with suppress(OSError):  # a request that the dead process never read
                         stream.close()
             self._process = None
+            self._ready = False
 
     def _reply(self, timeout_s: float) -> dict[str, Any]:
         try:
@@ -126,7 +142,12 @@ class Worker:
             assert self._process is not None
             code = self._process.wait()
             raise self._lost("CRASHED", f"the process ended with {_exit_words(code)}")
-        reply: dict[str, Any] = json.loads(line)
+        try:
+            reply = json.loads(line)
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict):
+            raise self._lost("CRASHED", f"required an answer in JSON, found {line[:80]!r}")
         return reply
 
     def _lost(self, status: str, reason: str) -> WorkerLost:
@@ -140,23 +161,13 @@ class Worker:
         lines = [line.strip() for line in self._stderr.read().splitlines() if line.strip()]
         return " | ".join(lines[-3:])[-400:]
 
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._start()
-        assert self._process is not None
-        return self._process
-
-    def _start(self) -> None:
-        command = [sys.executable, "-P", "-m", "pagegate.oracle.worker", "--device", self.setup.device]
-        if self.setup.target:
-            command += ["--target", self.setup.target]
-        if self.setup.coverage:
-            command.append("--coverage")
-        for plugin in self.setup.plugins:
-            command += ["--plugin", plugin]
+    def start(self) -> None:
+        """Start the process, if there is none, without waiting for it."""
+        if self._process is not None:
+            return
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed by stop)
         self._process = subprocess.Popen(
-            command,
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -166,10 +177,22 @@ class Worker:
         )
         self._lines = queue.Queue()
         threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
+
+    def _await_start(self) -> None:
         try:
             self._reply(_START_S)
+            self._ready = True
         except WorkerLost as lost:
             raise UsageError(f"worker: required a process that starts, found {lost.reason}") from None
+
+
+def _checking(setup: Setup) -> list[str]:
+    command = [sys.executable, "-P", "-m", "pagegate.oracle.worker", "--device", setup.device]
+    if setup.target:
+        command += ["--target", setup.target]
+    if setup.coverage:
+        command.append("--coverage")
+    return command + [word for plugin in setup.plugins for word in ("--plugin", plugin)]
 
 
 def _pump(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:

@@ -61,7 +61,7 @@ class Rules:
 class Figures:
     """What the rounds of one row say; all in logs of head over base.
 
-    change: the median; lower, upper: its one-sided bounds; p_slower, p_faster: of the sign test; scatter:
+    change: the median; lower, upper: its one-sided bounds; p_slower: of the sign test; scatter:
     standard deviation of one round, as seen here; normalised: the median after times became cycles, None
     without readings of the clocks.
     """
@@ -71,7 +71,6 @@ class Figures:
     lower: float
     upper: float
     p_slower: float
-    p_faster: float
     scatter: float
     normalised: float | None = None
 
@@ -106,8 +105,7 @@ def figures(rounds: Array, clocks: Array | None, rules: Rules) -> list[Figures]:
         cycles = [float(np.median(b[r])) if r.any() else None for b, r in zip(both, read, strict=True)]
     tails = _sign_tails(count)
     slower = [tails[int(n)] for n in (rounds > 0).sum(axis=1)]
-    faster = [tails[int(n)] for n in (rounds < 0).sum(axis=1)]
-    columns = (change.tolist(), lower.tolist(), upper.tolist(), slower, faster, scatter.tolist(), cycles)
+    columns = (change.tolist(), lower.tolist(), upper.tolist(), slower, scatter.tolist(), cycles)
     return [Figures(count, *values) for values in zip(*columns, strict=True)]
 
 
@@ -177,17 +175,13 @@ def judge(rows: Sequence[Figures], noise: Sequence[float | None], rules: Rules) 
     """All rows of a gate at one look. noise: the standard deviation of a round's log ratio without a change
     (see `regress.noise`), None where nobody measured it; the larger of it and of today's scatter counts."""
     slower = discoveries([row.p_slower for row in rows], rules.row_level)
-    faster = discoveries([row.p_faster for row in rows], rules.row_level)
-    return [
-        _judge(row, known, rules, slow, fast)
-        for row, known, slow, fast in zip(rows, noise, slower, faster, strict=True)
-    ]
+    return [_judge(*one, rules) for one in zip(rows, noise, slower, strict=True)]
 
 
 def confirm(row: Figures, noise: float | None, rules: Rules) -> Judgement:
     """A row that was found SLOWER, judged by fresh rounds alone: chosen before they were measured, so it
     has no company to be corrected for."""
-    return _judge(row, noise, rules, True, True)
+    return _judge(row, noise, True, rules)
 
 
 def discoveries(p_values: Sequence[float], level: float) -> list[bool]:
@@ -200,21 +194,21 @@ def discoveries(p_values: Sequence[float], level: float) -> list[bool]:
     return [p <= largest for p in p_values]
 
 
-def _judge(row: Figures, noise: float | None, rules: Rules, slower: bool, faster: bool) -> Judgement:
+def _judge(row: Figures, noise: float | None, discovered: bool, rules: Rules) -> Judgement:
     floor = math.log1p(rules.floor)
     spread = rules.noise_multiple * estimate_noise(max(row.scatter, noise or 0.0), row.rounds)
     threshold = max(floor, spread)
     what = "the floor" if floor >= spread else f"{rules.noise_multiple:g} x its own noise"
     if row.change > threshold and row.lower > 0:
         doubts = []
-        if not slower:
+        if not discovered:
             doubts.append(f"p = {row.p_slower:.2g} is too much among all rows")
         if row.normalised is not None and row.normalised < (1 - rules.clock_share) * row.change:
             doubts.append(f"in cycles it is {percent(row.normalised)}: the clocks explain most of it")
         words = f"{percent(row.change)} (at least {percent(row.lower)}) is above {percent(threshold)}, {what}"
         return Judgement(AMBIGUOUS if doubts else SLOWER, threshold, (words, *doubts))
     if row.upper < floor:
-        if row.change < -threshold and row.upper < 0 and faster:
+        if row.change < -threshold and row.upper < 0:
             words = (
                 f"{percent(row.change)} (at most {percent(row.upper)}) is past {percent(threshold)}, {what}"
             )
