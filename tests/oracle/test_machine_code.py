@@ -80,7 +80,7 @@ def test_coverage_is_reported_and_can_be_required(tmp_path, capsys):
     assert main([*words, "--coverage", "100"]) == 1
     said = capsys.readouterr().out
     assert "coverage: required 100 % of each compiled variant, found 1 of 1 below" in said
-    assert "never executed from device.py:" in said
+    assert "never executed from " in said
 
 
 @pytest.mark.parametrize(
