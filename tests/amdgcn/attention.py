@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,45 +44,48 @@ def traced() -> Iterator[Any]:
 
 @contextmanager
 def recorded() -> Iterator[Callable[[], int]]:
-    """Who touched which byte of local memory between two barriers, in sets: an oracle for the shadow in
-    LocalMemory. Gives how many bytes were changed by one wave and touched by another one in between."""
+    """Who touched which byte of local memory between two barriers: an oracle for the shadow in LocalMemory.
+
+    Gives how many bytes were changed by one wave and touched by another one in between. Writing what is
+    there already changes nothing, in any order; nor do equal writes at once.
+    """
     load, store, barrier = LocalMemory.load, LocalMemory.store, LocalMemory.barrier
-    touched: dict[tuple[int, int], tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
-    memories: dict[int, LocalMemory] = {}
+    # per memory and byte, one bit per wave: users and writers
+    touched: dict[int, tuple[LocalMemory, Any, Any]] = {}
     conflicts: set[tuple[int, int]] = set()
 
-    def note(memory: LocalMemory, addresses: Any, size: int, lanes: Any, changing: Any) -> None:
-        memories[id(memory)] = memory
-        # writing what is there already changes nothing, in any order
-        for wave, lane in np.argwhere(lanes if changing is None else lanes & changing):
-            group = int(wave) // memory._per_group * memory._stride
-            for byte in range(int(addresses[wave, lane]), int(addresses[wave, lane]) + size):
-                users, writers = touched[id(memory), group + byte]
-                users.add(int(wave))
-                if changing is not None:
-                    writers.add(int(wave))
-                if writers and len(users) > 1:
-                    conflicts.add((id(memory), group + byte))
+    def note(memory: LocalMemory, bytes_of: Any, waves: Any, writes: bool) -> None:
+        empty = np.zeros(memory._data.size, np.uint32)
+        _, users, writers = touched.setdefault(id(memory), (memory, empty, empty.copy()))
+        bits = np.uint32(1) << (waves % memory._per_group).astype(np.uint32)
+        for bitmap in (users, writers) if writes else (users,):
+            np.bitwise_or.at(bitmap, bytes_of, bits)
+        places = np.unique(bytes_of)
+        bad = places[(writers[places] != 0) & (np.bitwise_count(users[places]) > 1)]
+        conflicts.update((id(memory), int(place)) for place in bad)
+
+    def places_of(memory: LocalMemory, addresses: Any, size: int, lanes: Any) -> tuple[Any, Any]:
+        waves, lane = np.nonzero(lanes)
+        starts = np.asarray(addresses)[waves, lane].astype(np.int64) + memory._starts[waves, 0]
+        return (starts[:, None] + np.arange(size)).ravel(), waves.repeat(size)
 
     def seen_load(self: LocalMemory, addresses: Any, size: int, lanes: Any) -> Any:
-        note(self, addresses, size, lanes, None)
+        note(self, *places_of(self, addresses, size, lanes), False)
         return load(self, addresses, size, lanes)
 
     def seen_store(self: LocalMemory, addresses: Any, values: Any, size: int, lanes: Any) -> Any:
         before = self._data.copy()
         remark = store(self, addresses, values, size, lanes)
-        changed = np.flatnonzero(self._data != before)
-        changing = np.zeros(lanes.shape, bool)
-        if changed.size:
-            starts = np.asarray(addresses, np.int64) + self._starts
-            first = np.searchsorted(changed, starts)
-            changing = (first < changed.size) & (changed[np.minimum(first, changed.size - 1)] < starts + size)
-        note(self, addresses, size, lanes, changing)
+        places, waves = places_of(self, addresses, size, lanes)
+        places, first = np.unique(places, return_index=True)
+        changed = self._data[places] != before[places]
+        note(self, places[changed], waves[first][changed], True)
         return remark
 
     def seen_barrier(self: LocalMemory, group: int) -> None:
-        for key in [key for key in touched if key[0] == id(self) and key[1] // self._stride == group]:
-            del touched[key]
+        if id(self) in touched:
+            for bitmap in touched[id(self)][1:]:
+                bitmap[group * self._stride : (group + 1) * self._stride] = 0
         barrier(self, group)
 
     with (
