@@ -21,7 +21,7 @@ KINDS = {"barrier", "wait", "LDS offset", "num_records"}
     ("target", "kernel", "subject", "kinds"),
     [
         ("gfx942", "unified", 0, {*KINDS, "matrix operands swapped", "dropped mask"}),
-        ("gfx950", "unified", 1, {*KINDS, "matrix operands swapped", "lane shuffle", "dropped exec"}),
+        ("gfx950", "unified", 1, {*KINDS, "matrix operands swapped"}),
         ("gfx942", "naive", 0, {*KINDS, "lane shuffle", "dropped exec"}),
     ],
     ids=["unified", "split", "naive"],

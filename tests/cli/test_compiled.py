@@ -29,15 +29,9 @@ def code_and_words(capsys, *words):
     return code, " ".join((said.out + said.err).split())
 
 
-def test_from_no_baseline_to_a_slower_kernel(capsys):
-    """One path through the gate: nothing accepted, accepted, the same, slower, another version."""
+def test_from_a_baseline_to_a_slower_kernel(capsys):
+    """One path through the gate: accepted, the same, slower, another version."""
     chosen = [*FEW, "--folder", "accepted"]
-    code, said = code_and_words(capsys, *chosen)
-    assert code == 4
-    assert "INCOMPARABLE" in said
-    assert "found none at all" in said
-    assert not Path("accepted").exists()
-
     code, said = code_and_words(capsys, *chosen, "--update", "--reason", "the first")
     assert (code, "1 variants of triton" in said) == (0, True), said
     code, said = code_and_words(capsys, *chosen, "--json", "found.json")
@@ -137,8 +131,9 @@ def test_another_commit(capsys, monkeypatch, tmp_path):
     naive.write_text(naive.read_text().replace("num_warps=config.num_warps", "num_warps=8"))
     monkeypatch.setattr(sources, "kernels_root", lambda: kernels)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(kernels), os.environ.get("PYTHONPATH", "")]))
-    _, said = code_and_words(capsys, *FEW, "--base", "HEAD")
-    assert "gfx942 naive_kernel configuration: num_warps 4 -> 8 (dec_b1_c512 naive)" in said
+    code, said = code_and_words(capsys, *FEW, "--base", "HEAD")
+    assert code != 0
+    assert "which only a clock can judge: num_warps 4 -> 8 (dec_b1_c512 naive)" in said
     with pytest.raises(UsageError, match="--base nosuch: required a commit that has kernels/"):
         sources.kernels_at("nosuch", tmp_path / "base")
 

@@ -105,10 +105,20 @@ def test_variants_are_counted_over_what_both_launch():
     assert not [f for f in comparing.compare(fewer, spread(4)) if f.rule == "variants"]
 
 
-def test_a_changed_configuration_is_said_and_is_no_verdict():
-    (finding,) = comparing.compare(table(BASE, TILE=64), table(BASE, TILE=128))
-    assert (finding.verdict, finding.rule) == ("SAME", comparing.CONFIGURATION)
-    assert finding.reason == "configuration: TILE 64 -> 128"
+def test_another_configuration_is_for_a_clock_to_judge():
+    (finding,) = comparing.compare(table(BASE, TILE=64, STAGES=2), table(BASE, TILE=128, STAGES=2))
+    assert (finding.verdict, finding.rule) == ("AMBIGUOUS", "configuration")
+    assert finding.reason == "launched otherwise, which only a clock can judge: TILE 64 -> 128"
+
+
+def test_a_new_constexpr_is_no_other_configuration():
+    """Counts per step are compared still."""
+    more = replace(BASE, loops=replace(LOOPS, instructions=2000))
+    before, after = table(BASE, TILE=64, OLD=1), table(more, TILE=64, NEW=1)
+    assert comparing.compare(before, table(BASE, TILE=64, NEW=1)) == []
+    assert [f.rule for f in comparing.compare(before, after)] == ["instructions"]
+    changed = table(more, TILE=32, NEW=1)
+    assert [f.rule for f in comparing.compare(before, changed)] == ["configuration"]
 
 
 @pytest.mark.parametrize(

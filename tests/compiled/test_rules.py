@@ -49,6 +49,8 @@ TABLE = [
     pytest.param({"loads": {16: 16, 4: 2}}, {}, id="fewer, as wide"),
     pytest.param({"loads": {}}, {}, id="none left: moved elsewhere"),
     pytest.param({"async_loads": 0}, {"async_loads": "SLOWER"}, id="no longer ahead"),
+    pytest.param({"async_loads": 16}, {"async_loads": "SLOWER"}, id="half of them"),
+    pytest.param({"async_loads": 16, "loads": {16: 16}}, {}, id="half of them, and of all"),
     pytest.param({"async_loads": 30}, {}, id="fewer ahead"),
     pytest.param({"masks": 125}, {"masks": "SLOWER"}, id="masks"),
     pytest.param({"masks": 124}, {}, id="some masks"),
@@ -86,8 +88,15 @@ def test_another_configuration_has_other_counts_per_step():
         masks=200, exponentials=64, instructions=2000, barriers=6, matrix={"HMMA.1688.F32.BF16": 64}
     )
     assert said(BASE, after, same=False) == {"matrix": "AMBIGUOUS"}
-    # resources count all the same
-    assert said(BASE, changed(spills=1, warps=8), same=False) == {"spills": "SLOWER", "occupancy": "SLOWER"}
+    # spills count all the same, and warps of it are other warps
+    assert said(BASE, changed(spills=1, warps=8), same=False) == {
+        "spills": "SLOWER",
+        "occupancy": "AMBIGUOUS",
+    }
+    assert said(BASE, changed(warps=32), same=False) == {"occupancy": "AMBIGUOUS"}
+    # other tiles and warps have other loads, but asynchronous ones all the same
+    assert said(BASE, changed(async_loads=16), same=False) == {}
+    assert said(BASE, changed(async_loads=0), same=False) == {"async_loads": "SLOWER"}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ COMMANDS = {
     "replay": "saved cases, or the corpus",
     "mutants": "would the checks notice a fault?",
     "bench": "latency, bandwidth, share of the roofline",
+    "gate": "is head slower than base?",
     "compare": "two result files beside each other",
     "compiled": "registers, spills, instructions, for GPUs that need not be here",
     "baseline": "accepted numbers: show, or accept new ones with a reason",

@@ -12,9 +12,6 @@ SAME, INCOMPARABLE, WRONG = "SAME", "INCOMPARABLE", "WRONG"
 # from the worst on
 VERDICTS = (WRONG, SLOWER, INCOMPARABLE, AMBIGUOUS, FASTER, SAME)
 
-# no rule: what changed on purpose, said beside the findings
-CONFIGURATION = "configuration"
-
 _Key = tuple[str, str, str, str]  # of a finding without its launches
 
 
@@ -38,9 +35,10 @@ def compare_variants(before: Variant, after: Variant) -> Iterator[tuple[str, str
     if before.problem or before.figures is None or after.figures is None:
         yield FASTER, "launchable", f"launches now; before: {before.problem or 'no figures'}"
         return
-    same = dict(before.options) == dict(after.options)
-    if not same:
-        yield SAME, CONFIGURATION, _configuration(before, after)
+    changed = _configuration(before, after)
+    same = not changed
+    if changed:
+        yield AMBIGUOUS, "configuration", changed
     for rule in RULES:
         said = rule(before.figures, after.figures, same)
         if said is not None:
@@ -48,9 +46,12 @@ def compare_variants(before: Variant, after: Variant) -> Iterator[tuple[str, str
 
 
 def _configuration(before: Variant, after: Variant) -> str:
-    names = sorted({*before.options, *after.options})
-    pairs = [(name, before.options.get(name), after.options.get(name)) for name in names]
-    return "configuration: " + ", ".join(f"{name} {was} -> {now}" for name, was, now in pairs if was != now)
+    """Launch parameters and constexprs that both sides have and that differ; empty if none does. What only
+    one side has was introduced or given up in the source, and the figures say what came of it."""
+    shared = sorted(before.options.keys() & after.options.keys())
+    pairs = [(name, before.options[name], after.options[name]) for name in shared]
+    changes = [f"{name} {was} -> {now}" for name, was, now in pairs if was != now]
+    return f"launched otherwise, which only a clock can judge: {', '.join(changes)}" if changes else ""
 
 
 def compare(before: Compiled, after: Compiled) -> list[Finding]:

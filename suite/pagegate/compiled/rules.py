@@ -49,7 +49,8 @@ def occupancy(before: Figures, after: Figures, same: bool) -> tuple[str, str] | 
     if (after if after.warps < before.warps else before).limit == "shared memory":
         need = f"{after.shared:,} bytes of shared memory per group ({before.shared:,} before)"
     words = f"occupancy: {before.warps} warps per multiprocessor before, {after.warps} now; {need}"
-    return (SLOWER if after.warps < before.warps else FASTER), words
+    # warps of another configuration do another share of the work
+    return (AMBIGUOUS if not same else SLOWER if after.warps < before.warps else FASTER), words
 
 
 def matrix_work(kind: str) -> int:
@@ -106,12 +107,15 @@ def _widths(counts: Mapping[int, int]) -> str:
 
 
 def async_loads(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None:
-    """Loads that no longer run ahead of the arithmetic."""
-    was, now = before.loops.async_loads, after.loops.async_loads
-    if bool(was) == bool(now):
-        return None
-    words = f"asynchronous loads in loops: {was} before, {now} now"
-    return (FASTER if now else SLOWER), words
+    """Loads that no longer run ahead of the arithmetic: none, or fewer of them and more of the others."""
+    was, now = before.loops, after.loops
+    others = now.num_loads - now.async_loads - (was.num_loads - was.async_loads)
+    words = f"asynchronous loads in loops: {was.async_loads} of {was.num_loads} loads before, "
+    words += f"{now.async_loads} of {now.num_loads} now"
+    gone = was.async_loads > 0 == now.async_loads
+    if gone or (same and was.async_loads > MUCH * now.async_loads and others > 0):
+        return SLOWER, words
+    return (FASTER, words) if same and now.async_loads > 0 == was.async_loads else None
 
 
 def masks(before: Figures, after: Figures, same: bool) -> tuple[str, str] | None:

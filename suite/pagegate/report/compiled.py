@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from pagegate.compiled.comparing import CONFIGURATION, Finding
+from pagegate.compiled.comparing import Finding
 from pagegate.compiled.figures import Compiled, Variant
 from pagegate.compiled.targets import Target
 
@@ -76,14 +76,12 @@ def _configuration(variant: Variant) -> str:
 
 
 def print_findings(out: Console, target: str, findings: Sequence[Finding]) -> None:
-    """One paragraph for each kind of finding and kernel: its reasons, and where they apply. What changed on
-    purpose comes last and has no verdict."""
+    """One paragraph for each kind of finding and kernel: its reasons, and where they apply."""
     paragraphs: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in sorted(findings, key=lambda finding: finding.rule == CONFIGURATION):
+    for finding in findings:
         paragraphs.setdefault((finding.verdict, finding.rule, finding.where), []).append(finding)
-    for (word, rule, where), members in paragraphs.items():
-        start = "" if rule == CONFIGURATION else f"{verdict(word)} "
-        out.print(f"\n{start}{target} [bold]{escape(where)}[/]")
+    for (word, _, where), members in paragraphs.items():
+        out.print(f"\n{verdict(word)} {target} [bold]{escape(where)}[/]")
         members.sort(key=lambda finding: -len(finding.launches))
         for member in members[:_MOST_REASONS]:
             out.print(f"  {escape(member.reason)}{_where(member.launches)}")
