@@ -15,10 +15,7 @@ from pagegate.measure.machine import read_machine
 from pagegate.measure.sampler import Plan, sample
 from pagegate.measure.timing import measure
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA or HIP GPU"),
-]
+pytestmark = pytest.mark.gpu
 DECODE = parse_case("64q1s4k h32/8 d128")
 QUICK = Plan(budget_s=0.5)
 

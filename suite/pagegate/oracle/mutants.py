@@ -92,9 +92,11 @@ def _refuse_broken_kernels(names: set[str], setup: Setup, workers: int) -> None:
 
 
 def _hunt(mutant: Mutant, setup: Setup, root: Path) -> tuple[str, str, int]:
-    """First the table's small cases, then fuzzing; then whether the mutant does anything at all."""
+    """First the table's cases, then fuzzing; then whether the mutant does anything at all."""
     mine = replace(setup, kernels_root=root)
     rows = find_workloads("small")
+    if setup.device == "cuda":
+        rows += find_workloads("pr")  # small cases do not fill a GPU, which the launch configuration minds
     with Worker(mine) as worker:
         for number, row in enumerate(rows, 1):
             result = worker.check(mutant.kernel, row.case, _RELATIONS)
