@@ -70,8 +70,9 @@ def paged_attention(
     # fmt: off
     check_attention(
         q, k_cache, v_cache, block_table=block_table, seq_lens=seq_lens, cu_seqlens_q=cu_seqlens_q,
-        max_query_len=max_query_len, sliding_window=sliding_window, logits_soft_cap=logits_soft_cap,
-        alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale, v_scale=v_scale, out=out,
+        max_query_len=max_query_len, softmax_scale=softmax_scale, sliding_window=sliding_window,
+        logits_soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale,
+        v_scale=v_scale, out=out,
     )
     # fmt: on
     if out is None:
@@ -146,6 +147,7 @@ def plan(
         num_kv_heads=k_cache.shape[2],
         head_dim=q.shape[2],
         element_size=q.element_size(),
+        cache_element_size=k_cache.element_size(),
         sliding_window=sliding_window,
     )
     return choose_config(problem, machine_of(q.device), rung)
@@ -211,17 +213,18 @@ def _launch_unified(
         SMALL_M=small_m,
         SAME_STRIDES=common["stride_k_page"] == common["stride_v_page"]
         and common["stride_k_slot"] == common["stride_v_slot"],
-        # not pipelined, the machine code is a third shorter; on NVIDIA that is not yet measured
-        EDGE_STAGES=1 if machine_of(q.device).backend == "hip" else config.num_stages,
+        LANE_SUMS=config.lane_sums,
         ONE_BLOCK=one_block,
         SPLIT_SMALL=split_small,
         **({} if config.maxnreg is None else {"maxnreg": config.maxnreg}),
     )
     if splits > 1:
         heads = config.heads_per_reduction
+        # tokens that may have been split: all, or each sequence's first few
+        queries = max_query_len if one_block else small_m // gqa_ratio if split_small else 0
         names = "out_ptr lse_ptr cu_seqlens_q_ptr seq_lens_ptr sinks_ptr v_scale_ptr sliding_window num_seqs "
         names += "stride_out_token stride_out_head CAUSAL HEAD_DIM HEAD_DIM_PADDED TILE"
-        reduce_splits_kernel[(num_tokens, triton.cdiv(num_query_heads, heads))](
+        reduce_splits_kernel[(num_seqs * queries or num_tokens, triton.cdiv(num_query_heads, heads))](
             **{name: common[name] for name in names.split()},
             **shared,
             partial_out_ptr=partial_out,
@@ -230,8 +233,9 @@ def _launch_unified(
             num_query_heads=num_query_heads,
             num_splits=splits,
             HEADS=heads,
-            SPLITS_PER_STEP=max(1, min(16, 64 // heads)),
-            num_warps=4,
+            SPLITS_PER_STEP=max(1, min(triton.next_power_of_2(splits), 64 // heads)),
+            QUERIES=queries,
+            num_warps=config.reduction_warps,
             enable_fp_fusion=_fuse_across_lanes(q),
             **({"launch_pdl": True} if config.overlap else {}),
         )

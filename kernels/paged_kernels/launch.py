@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 import triton
 
-MAX_SPLITS = 16
+MAX_SPLITS = 64
 Rung = Literal["naive", "qblock", "split", "tiled", "unified"]
 RUNGS: tuple[Rung, ...] = get_args(Rung)
 
@@ -26,7 +26,8 @@ class Machine:
 
 @dataclass(frozen=True)
 class Problem:
-    """What the host knows of one call without reading device memory. `capacity`: keys a table row holds."""
+    """What the host knows of one call without reading device memory. capacity: keys a table row holds;
+    element_size, cache_element_size: bytes of q's and the cache's elements."""
 
     num_tokens: int
     num_seqs: int
@@ -36,6 +37,7 @@ class Problem:
     num_kv_heads: int
     head_dim: int
     element_size: int
+    cache_element_size: int
     sliding_window: int | None = None
 
     @property
@@ -58,9 +60,10 @@ class LaunchConfig:
     Q-block (query tokens x query heads of one KV head), a power of two, at least 16 and at least the GQA
     ratio. tile: keys per step, a power of two, at least 16. num_splits: programs that may share one
     Q-block's keys. split_prompts: also where a sequence has several Q-blocks. min_tiles: tiles that make
-    a split worth while. num_warps, num_stages, maxnreg: as in Triton. overlap: launch the reduction early
-    (programmatic dependent launch, sm_90 and later). heads_per_reduction: heads that one program of the
-    reduction merges, a power of two.
+    a split worth while. num_warps, num_stages, maxnreg: as in Triton. lane_sums: sum the softmax's weights
+    over lanes after the last tile only. overlap: launch the reduction early (programmatic dependent
+    launch, sm_90 and later). heads_per_reduction: heads that one program of the reduction merges, a power
+    of two; reduction_warps: its warps.
     """
 
     rung: Rung = "unified"
@@ -72,8 +75,10 @@ class LaunchConfig:
     num_warps: int = 4
     num_stages: int = 2
     maxnreg: int | None = None
+    lane_sums: bool = True
     overlap: bool = False
     heads_per_reduction: int = 1
+    reduction_warps: int = 4
 
     def __post_init__(self) -> None:
         if self.rung not in RUNGS:
@@ -105,7 +110,7 @@ def machine_of(device: torch.device) -> Machine:
     if device.type not in ("cpu", "meta"):
         return _gpu(device)
     if driver_device() != device:
-        return Machine("interpreter", 32)
+        return Machine("interpreter", 8)
     driver = triton.runtime.driver.active
     properties = driver.utils.get_device_properties(driver.get_current_device())
     target = driver.get_current_target()

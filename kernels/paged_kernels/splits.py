@@ -73,12 +73,22 @@ def reduce_splits_kernel(
     MOST_ROWS: tl.constexpr,
     MIN_TILES: tl.constexpr,
     OVERLAP: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):
-    """Merge the partial results of HEADS heads of one token. Grid: (num_tokens, num_query_heads / HEADS)."""
+    """Merge the partial results of HEADS heads of one token.
+
+    Grid: (num_seqs * QUERIES, num_query_heads / HEADS) if only a sequence's first QUERIES tokens may have
+    been split, or (num_tokens, num_query_heads / HEADS) with QUERIES = 0.
+    """
     BLOCK_Q: tl.constexpr = BLOCK_M // GQA_RATIO
     token = tl.program_id(0)
-    seq = find_sequence(cu_seqlens_q_ptr, token, num_seqs, 0)
-    query_begin = tl.load(cu_seqlens_q_ptr + seq)
+    if QUERIES > 0:
+        seq = token // QUERIES
+        query_begin = tl.load(cu_seqlens_q_ptr + seq)
+        token = query_begin + token % QUERIES
+    else:
+        seq = find_sequence(cu_seqlens_q_ptr, token, num_seqs, 0)
+        query_begin = tl.load(cu_seqlens_q_ptr + seq)
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - query_begin
     seq_len = tl.load(seq_lens_ptr + seq)
     first_query = (token - query_begin) // BLOCK_Q * BLOCK_Q

@@ -53,17 +53,20 @@ def attend(
     PAGE_SIZE: tl.constexpr,
     TILE: tl.constexpr,
     SAME_STRIDES: tl.constexpr,
-    EDGE_STAGES: tl.constexpr,
+    LANE_SUMS: tl.constexpr,
     MASKED: tl.constexpr,
 ):
     """Online softmax over tiles [first_tile, last_tile). Not MASKED: every row sees every key there.
 
     Page ids are loaded one tile ahead: the loads of keys and values then depend on nothing that is in
-    flight, and the pipeliner keeps num_stages tiles of them on the way.
+    flight, and the pipeliner keeps num_stages tiles of them on the way. Masked tiles are few: there a
+    pipeline's prologue, which runs even without a tile, costs more than it hides.
+    LANE_SUMS: `total` is [rows, TILE], summed by the caller after the last tile: no exchange between lanes
+    per tile, for more registers.
     """
     dims = tl.arange(0, q.shape[1])
     pages = load_page_ids(table_ptr, first_tile * TILE, begin, end, PAGE_SIZE, TILE)
-    for tile in tl.range(first_tile, last_tile, num_stages=EDGE_STAGES if MASKED else None):
+    for tile in tl.range(first_tile, last_tile, num_stages=1 if MASKED else None):
         positions = tile * TILE + tl.arange(0, TILE)
         live = (positions >= begin) & (positions < end)
         k_slots = slot_offsets(pages, positions, stride_k_page, stride_k_slot, PAGE_SIZE)
@@ -88,7 +91,10 @@ def attend(
             subtrahend = new_max
             weights = tl.exp2(products * (scale * LOG2E) - subtrahend[:, None])
         shrink = tl.exp2(running_max - subtrahend)
-        total = total * shrink + tl.sum(weights, axis=1)
+        if LANE_SUMS:
+            total = total * shrink[:, None] + weights
+        else:
+            total = total * shrink + tl.sum(weights, axis=1)
         running_max = new_max
         v = load_tile(v_ptr, v_slots, dims, live, HEAD_DIM, MASKED).to(q.dtype)
         acc = matmul(weights.to(q.dtype), v, acc * shrink[:, None])
@@ -141,7 +147,7 @@ def attend_block(
     BLOCK_M: tl.constexpr,
     TILE: tl.constexpr,
     SAME_STRIDES: tl.constexpr,
-    EDGE_STAGES: tl.constexpr,
+    LANE_SUMS: tl.constexpr,
 ):
     """One Q-block over tiles [low, high): the output, or a partial result if several splits are used."""
     BLOCK_Q: tl.constexpr = BLOCK_M // GQA_RATIO
@@ -176,7 +182,7 @@ def attend_block(
     full_high = tl.minimum(tl.maximum(full_end // TILE, full_low), high)
 
     running_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
+    total = tl.zeros([BLOCK_M, TILE] if LANE_SUMS else [BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, HEAD_DIM_PADDED], tl.float32)
     # fmt: off
     if sliding_window is not None:
@@ -184,22 +190,24 @@ def attend_block(
             acc, total, running_max, q, k_ptr, v_ptr, table_ptr, query_positions, slopes, scale,
             logits_soft_cap, sliding_window, low, full_low, begin, end,
             stride_k_page, stride_k_slot, stride_v_page, stride_v_slot,
-            CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, EDGE_STAGES, MASKED=True,
+            CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, LANE_SUMS, MASKED=True,
         )
     acc, total, running_max = attend(
         acc, total, running_max, q, k_ptr, v_ptr, table_ptr, query_positions, slopes, scale,
         logits_soft_cap, sliding_window, full_low, full_high, begin, end,
         stride_k_page, stride_k_slot, stride_v_page, stride_v_slot,
-        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, EDGE_STAGES, MASKED=False,
+        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, LANE_SUMS, MASKED=False,
     )
     acc, total, running_max = attend(
         acc, total, running_max, q, k_ptr, v_ptr, table_ptr, query_positions, slopes, scale,
         logits_soft_cap, sliding_window, full_high, high, begin, end,
         stride_k_page, stride_k_slot, stride_v_page, stride_v_slot,
-        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, EDGE_STAGES, MASKED=True,
+        CAUSAL, HEAD_DIM, PAGE_SIZE, TILE, SAME_STRIDES, LANE_SUMS, MASKED=True,
     )
     # fmt: on
 
+    if LANE_SUMS:
+        total = tl.sum(total, axis=1)
     row_index = tokens * num_query_heads + heads
     if splits_used <= 1:
         sinks = None
@@ -278,7 +286,7 @@ def unified_kernel(
     SMALL_M: tl.constexpr,
     TILE: tl.constexpr,
     SAME_STRIDES: tl.constexpr,
-    EDGE_STAGES: tl.constexpr,
+    LANE_SUMS: tl.constexpr,
     ONE_BLOCK: tl.constexpr,
     SPLIT_SMALL: tl.constexpr,
     MOST_ROWS: tl.constexpr,
@@ -287,10 +295,10 @@ def unified_kernel(
 ):
     """Grid: (num_kv_heads * num_q_blocks, num_splits), KV heads fastest; num_q_blocks is an upper bound.
     With SPLIT_SMALL: (num_kv_heads * (num_q_blocks + num_seqs * (num_splits - 1)), 1), since a sequence
-    of several Q-blocks needs no programs for splits that it does not have.
+    of several Q-blocks needs no programs for splits that it does not have; those of the others come last.
 
     BLOCK_M: rows of a Q-block; SMALL_M: of those of sequences that have no more rows than that.
-    EDGE_STAGES: of the loops over masked tiles, two of them at most.
+    LANE_SUMS: see `attend`.
     ONE_BLOCK: no sequence needs more than one Q-block. MOST_ROWS, MIN_TILES: see `split_tiles`.
     OVERLAP: the reduction may be launched early (it waits for this kernel's end by itself).
     Partial results: partial_out [num_splits, num_tokens, num_query_heads, HEAD_DIM] float32,
@@ -299,26 +307,28 @@ def unified_kernel(
     if OVERLAP:
         gdc_launch_dependents()
     BLOCK_Q: tl.constexpr = BLOCK_M // GQA_RATIO
-    # backwards: a prompt's last queries see the most keys, and go first
-    q_block = (tl.num_programs(0) - 1 - tl.program_id(0)) // num_kv_heads
+    index = tl.program_id(0) // num_kv_heads
     kv_head = tl.program_id(0) % num_kv_heads
     split = tl.program_id(1)
     first_query = 0
     if ONE_BLOCK:
-        seq = q_block
+        seq = index
         query_begin = tl.load(cu_seqlens_q_ptr + seq)
-    elif SPLIT_SMALL and q_block >= num_q_blocks:
-        seq = (q_block - num_q_blocks) // (num_splits - 1)
-        split = (q_block - num_q_blocks) % (num_splits - 1) + 1
+    elif SPLIT_SMALL and index >= num_q_blocks:
+        seq = (index - num_q_blocks) // (num_splits - 1)
+        split = (index - num_q_blocks) % (num_splits - 1) + 1
         query_begin = tl.load(cu_seqlens_q_ptr + seq)
     else:
+        # backwards: a prompt's last queries see the most keys, and go first
+        q_block = num_q_blocks - 1 - index
         seq = find_sequence(cu_seqlens_q_ptr, q_block, num_seqs, BLOCK_Q)
         query_begin = tl.load(cu_seqlens_q_ptr + seq)
         first_query = (q_block - (query_begin // BLOCK_Q + seq)) * BLOCK_Q
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - query_begin
+    # loaded before the way out, so that it need not wait for the loads above
+    seq_len = tl.load(seq_lens_ptr + seq)
     if first_query >= query_len:
         return
-    seq_len = tl.load(seq_lens_ptr + seq)
     begin, end = key_range(seq_len, query_len, first_query, sliding_window, CAUSAL, BLOCK_Q)
     first_tile = begin // TILE
     num_tiles = tl.maximum(tl.cdiv(end, TILE) - first_tile, 0)
@@ -344,7 +354,7 @@ def unified_kernel(
             sliding_window, num_tokens, num_query_heads, kv_head, query_begin, query_len, seq_len,
             first_query, begin, end, low, high, split, splits_used, stride_q_token, stride_q_head,
             stride_k_page, stride_k_slot, stride_v_page, stride_v_slot, stride_out_token, stride_out_head,
-            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, SMALL_M, TILE, SAME_STRIDES, EDGE_STAGES,
+            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, SMALL_M, TILE, SAME_STRIDES, LANE_SUMS,
         )
     else:
         attend_block(
@@ -353,6 +363,6 @@ def unified_kernel(
             sliding_window, num_tokens, num_query_heads, kv_head, query_begin, query_len, seq_len,
             first_query, begin, end, low, high, split, splits_used, stride_q_token, stride_q_head,
             stride_k_page, stride_k_slot, stride_v_page, stride_v_slot, stride_out_token, stride_out_head,
-            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, BLOCK_M, TILE, SAME_STRIDES, EDGE_STAGES,
+            CAUSAL, GQA_RATIO, HEAD_DIM, HEAD_DIM_PADDED, PAGE_SIZE, BLOCK_M, TILE, SAME_STRIDES, LANE_SUMS,
         )
     # fmt: on

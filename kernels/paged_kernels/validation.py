@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 
@@ -71,6 +73,7 @@ def check_attention(
     seq_lens: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     max_query_len: int,
+    softmax_scale: float | None,
     sliding_window: int | None,
     logits_soft_cap: float | None,
     alibi_slopes: torch.Tensor | None,
@@ -110,10 +113,13 @@ def check_attention(
     in_batch = 0 <= max_query_len <= q.shape[0]
     require(in_batch, "max_query_len", f"0 to {q.shape[0]}, the number of tokens in q", max_query_len)
 
+    if softmax_scale is not None:
+        require(math.isfinite(softmax_scale), "softmax_scale", "a finite number, or None", softmax_scale)
     if sliding_window is not None:
         require(sliding_window >= 1, "sliding_window", "at least 1 key, or None for off", sliding_window)
     if logits_soft_cap is not None:
-        require(logits_soft_cap > 0, "logits_soft_cap", "above 0, or None for off", logits_soft_cap)
+        required = "a finite number above 0, or None for off"
+        require(0 < logits_soft_cap < math.inf, "logits_soft_cap", required, logits_soft_cap)
     if alibi_slopes is not None:
         check_companion("alibi_slopes", alibi_slopes, q, (num_query_heads,), torch.float32)
     if sinks is not None:

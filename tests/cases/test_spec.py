@@ -129,6 +129,7 @@ def test_visible_by_the_definition():
         ("q1 h1/1 d32 slack=-1", "0 or more"),
         ("q1 h1/1 d32 pad=-1", "0 or more"),
         ("q1s4000000000 h1/1 d32", "seq_lens: required lengths from 0"),
+        ("99999999999q1 h1/1 d32", "at most 65536 sequences"),
         ("q1__q2 h1/1 d32", "found ''"),
         ("", "groups"),
     ],

@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from pagegate.cases.content import make_content
 from pagegate.cases.features import FEATURES, feature_names
 from pagegate.cases.inputs import Placement, place
+from pagegate.cases.matching import matches
 from pagegate.cases.notation import format_case, parse_case, parse_spec
 from pagegate.cases.registry import Kernel, find_kernel, kernels, load_plugin, register
 from pagegate.cases.spec import Case
 from pagegate.cases.strategies import FULL, SMALL, cases
-from pagegate.cases.workloads import find_workloads, matches, workloads
+from pagegate.cases.workloads import find_workloads, workloads
 from pagegate.errors import UsageError
 
 
@@ -59,7 +60,7 @@ def test_a_whole_name_means_that_row_alone():
 def test_nothing_matches():
     with pytest.raises(UsageError, match="found 'zzz'"):
         find_workloads("pr", "zzz")
-    with pytest.raises(UsageError, match="one of small, asm, pr, nightly"):
+    with pytest.raises(UsageError, match="one of small, asm, pr, peers, nightly"):
         find_workloads("weekly")
 
 

@@ -61,6 +61,7 @@ BAD = {
     "mutant": (["mutants", "-k", "nobody"], "matches a mutant"),
     "list workload": (["list", "-k", "nothing_like_it"], "matches a workload"),
     "list nothing": (["list", "mutants", "-k", "nobody"], "matches one of the mutants"),
+    "list tier": (["list", "features", "--tier", "pr"], "--tier: required with workloads only"),
     "list expression": (["list", "features", "-k", "a +"], "required words joined by"),
     "list kernel": (["list", "--kernel", "fastest"], "found 'fastest'"),
     "a case and workloads": (

@@ -42,10 +42,10 @@ def test_every_mutant_applies(planted, tmp_path):
     assert text != (kernels_root() / "paged_kernels" / planted.file).read_text()
 
 
-TOTAL = "total = total * shrink + tl.sum(weights, axis=1)"
+TOTAL = "total = total * shrink[:, None] + weights"
 PLANTED = {
     "wrong": (
-        mutant(TOTAL, "total = total + 2 * tl.sum(weights, axis=1)"),
+        mutant(TOTAL, "total = total + 2 * weights"),
         "KILLED",
         "OUT_OF_BUDGET in decode_exact",
     ),

@@ -16,6 +16,7 @@ from typing import Any
 
 from .spec import DTYPES, AttentionSpec, Case, SpecError
 
+_MOST_SEQUENCES = 1 << 16
 _GROUP = re.compile(r"(\d+)?q(\d+)(k?)(?:s(\d+)(k?))?")
 _SPECIAL = {"page_size", "dtype", "causal"}
 _OPTIONS = {
@@ -49,6 +50,8 @@ def parse_batch(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         count, query, query_k, seq, seq_k = match.groups()
         query_len = int(query) * (1024 if query_k else 1)
         seq_len = query_len if seq is None else int(seq) * (1024 if seq_k else 1)
+        if len(query_lens) + int(count or 1) > _MOST_SEQUENCES:
+            raise SpecError(f"batch: required at most {_MOST_SEQUENCES} sequences, found more in {text!r}")
         query_lens += [query_len] * int(count or 1)
         seq_lens += [seq_len] * int(count or 1)
     return tuple(query_lens), tuple(seq_lens)

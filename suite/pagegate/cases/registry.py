@@ -170,6 +170,14 @@ def kernels_root() -> Path:
     return Path(found.origin).parents[1]
 
 
+@cache
+def cache_writer() -> Callable[..., None]:
+    """`write_kv_cache` of the `paged_kernels` that runs here."""
+    from paged_kernels import write_kv_cache
+
+    return write_kv_cache
+
+
 def register(
     name: str,
     *,

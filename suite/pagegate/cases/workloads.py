@@ -1,23 +1,23 @@
 """The workload table: named problems, each with a tier and the reason why it is there.
 
 To add one, add a row. `small` runs anywhere, in Triton's interpreter too; `asm` is for machine code that is
-interpreted; `pr` is timed and checked on
-every pull request; `nightly` is made from axes.
+interpreted; `pr` is timed and checked on every pull request; `peers` is what else published kernels are
+compared on; `nightly` is made from axes.
 """
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
 from pagegate.errors import UsageError
 
+from .matching import matches
 from .notation import parse_case
 from .spec import AttentionSpec, Case
 
-TIERS = ("small", "asm", "pr", "nightly")
+TIERS = ("small", "asm", "pr", "peers", "nightly")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,17 @@ MODELS = {
     "mha": ("h32/32 d128", "no GQA, as Llama-2-7B: nothing to pack into a Q-block"),
 }
 
+SHAPES = {
+    "mha8": ("h8/8 d128", "no GQA, eight heads"),
+    "oss": ("h64/8 d64", "gpt-oss"),
+    "gem": ("h8/4 d256", "Gemma-3-4B"),
+    "windowed": ("h32/8 d128 window=1024", "Llama-3.1-8B's heads with a window"),
+    "page32": ("h32/8 d128 p32", "Llama-3.1-8B"),
+    "page64": ("h32/8 d128 p64", "Llama-3.1-8B"),
+    "page128": ("h32/8 d128 p128", "Llama-3.1-8B"),
+    "fp8": ("h32/8 d128 kv=fp8", "Llama-3.1-8B"),
+}
+
 # a batch, profile or placement, and why; heads are small since the interpreter runs these
 _SMALL = """
 decode_tail          q1s33_q1s7 h4/2 d32                                     | the last page is partly filled and its tail is NaN
@@ -61,7 +72,10 @@ empty                q1s0_q3s0_q0s9_q1s5 h2/1 d32 dead=large                 | n
 empty_sinks          q2s0_q1s5 h2/1 d32 sinks                                | no keys, but a sink
 long_split           q1s700 h2/1 d32 profile=needle                          | split-KV with a needle at every edge
 long_among_short     q1s300_6q1s3 h2/1 d32 profile=needle                    | empty splits beside a long sequence
+empty_split          q1s300_q1s0_q1s3 h2/1 d32 dead=large                     | a sequence without keys beside one that is split
 split_chunk          q3s500_q2s31 h3/1 d32 fp16                              | split-KV with several queries per sequence
+split_mixed          q34s50_q1s300_6q1s3 h2/1 d32 profile=needle             | a decode is split beside a prompt that is not
+split_prompt         q40s300 h2/1 d32                                        | a prompt's last Q-block has more splits than its first
 split_sinks          q1s400 h4/1 d32 sinks softcap=20                        | the sink enters the sum once, not once per split
 window_decode        q1s100_q1s24_q1s25 h2/1 d32 window=24 profile=needle    | first and last visible key of a window
 window_prompt        q40s70 h2/1 d32 window=17 dead=large                    | whole tiles out of the window, freed pages before it
@@ -160,6 +174,32 @@ pre_b8_q1024         llama8b  8q1k                | several prompts
 mix_60dec_q1024      llama8b  60q1s4k_q1ks5k      | a chunk on a cached prefix among 60 decodes
 """
 
+_PEERS = """
+dec_b4_c512          llama8b  4q1s512             | a small batch of short contexts
+dec_b4_c16384        llama8b  4q1s16k             | a small batch of long contexts
+dec_b16_c16384       llama8b  16q1s16k            | memory-bound: 1 GiB of cache
+dec_b64_c16384       llama8b  64q1s16k            | memory-bound: 4 GiB of cache
+mqa_b64_c4096        llama70b 64q1s4k             | one KV head per GPU, a full batch
+mha8_b16_c4096       mha8     16q1s4k             | one query head per KV head, as many bytes as the GQA row
+mha8_b64_c4096       mha8     64q1s4k             | one query head per KV head, a full batch
+spec_b64_q2_c4096    llama8b  64q2s4k             | one draft token in a full batch
+pre_b1_q8192         llama8b  q8k                 | a long prompt: compute-bound
+oss_b16_c4096        oss      16q1s4k             | gpt-oss's full-attention layers, no sinks: peers take none
+oss_b64_c4096        oss      64q1s4k             | the same in a full batch
+gem_b16_c4096        gem      16q1s4k             | Gemma-3's global layers
+oss_pre_q4096        oss      q4k                 | a prompt, head_dim 64
+gem_pre_q4096        gem      q4k                 | a prompt, head_dim 256
+window_b16_c16384    windowed 16q1s16k            | a window of 1,024 at 16 times as much context
+p32_dec_b16_c4096    page32   16q1s4k             | pages of 32
+p64_dec_b1_c4096     page64   q1s4k               | pages of 64: one decode
+p64_dec_b16_c4096    page64   16q1s4k             | pages of 64
+p64_pre_b1_q2048     page64   q2k                 | pages of 64: a prompt
+p128_dec_b1_c4096    page128  q1s4k               | pages of 128: one decode
+p128_dec_b16_c4096   page128  16q1s4k             | pages of 128
+p128_pre_b1_q2048    page128  q2k                 | pages of 128: a prompt
+fp8_dec_b16_c4096    fp8      16q1s4k             | an fp8 cache: half the bytes
+fp8_dec_b64_c4096    fp8      64q1s4k             | an fp8 cache, a full batch
+"""
 
 _MOST_KEYS = 1 << 20
 
@@ -176,10 +216,11 @@ def _cases(tier: str, text: str) -> list[Workload]:
     return [Workload(name, tier, parse_case(" ".join(words)), why) for (name, *words), why in _rows(text)]
 
 
-def _pr() -> list[Workload]:
+def _timed(tier: str, text: str) -> list[Workload]:
+    shapes = MODELS | SHAPES
     return [
-        Workload(name, "pr", parse_case(f"{batch} {MODELS[model][0]}"), f"{MODELS[model][1]}; {why}")
-        for (name, model, batch), why in _rows(_PR)
+        Workload(name, tier, parse_case(f"{batch} {shapes[model][0]}"), f"{shapes[model][1]}; {why}")
+        for (name, model, batch), why in _rows(text)
     ]
 
 
@@ -221,7 +262,13 @@ def _nightly() -> list[Workload]:
 @cache
 def workloads() -> tuple[Workload, ...]:
     """The whole table, in order of tiers."""
-    return (*_cases("small", _SMALL), *_cases("asm", _ASM), *_pr(), *_nightly())
+    return (
+        *_cases("small", _SMALL),
+        *_cases("asm", _ASM),
+        *_timed("pr", _PR),
+        *_timed("peers", _PEERS),
+        *_nightly(),
+    )
 
 
 def find_workloads(tier: str | None = None, expression: str | None = None) -> tuple[Workload, ...]:
@@ -243,28 +290,3 @@ def find_workloads(tier: str | None = None, expression: str | None = None) -> tu
             f"found {expression!r}"
         )
     return found
-
-
-def matches(expression: str, name: str) -> bool:
-    """Whether a name matches: words are parts of it, joined by and, or, not and parentheses.
-
-    Raises UsageError for anything else.
-    """
-    try:
-        tree = ast.parse(expression.strip(), mode="eval").body
-        return _evaluate(tree, name)
-    except (SyntaxError, TypeError, ValueError):
-        raise UsageError(
-            f"-k: required words joined by and, or, not and parentheses, found {expression!r}"
-        ) from None
-
-
-def _evaluate(node: ast.expr, name: str) -> bool:
-    if isinstance(node, ast.Name):
-        return node.id in name
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return not _evaluate(node.operand, name)
-    if isinstance(node, ast.BoolOp):
-        values = [_evaluate(value, name) for value in node.values]
-        return all(values) if isinstance(node.op, ast.And) else any(values)
-    raise ValueError(node)

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 
 from pagegate.cases.features import FEATURES
+from pagegate.cases.matching import matches
 from pagegate.cases.notation import format_case, format_spec
 from pagegate.cases.registry import kernels
-from pagegate.cases.workloads import TIERS, Workload, find_workloads, matches, workloads
+from pagegate.cases.workloads import TIERS, Workload, find_workloads, workloads
 from pagegate.errors import UsageError
 
 from . import PASSED, common
@@ -77,6 +78,10 @@ def run(options: argparse.Namespace) -> int:
     out = terminal.console()
     if options.what is None and (options.tier or options.expression):
         options.what = "workloads"
+    if options.tier and options.what != "workloads":
+        raise UsageError(
+            f"--tier: required with workloads only, found `list {options.what} --tier {options.tier}`"
+        )
     wanted = [options.what] if options.what else ["kernels", "features"]
     data: dict[str, Rows] = {}
     for name in wanted:

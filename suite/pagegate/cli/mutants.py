@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from pagegate.cases.workloads import matches
+from pagegate.cases.matching import matches
 from pagegate.errors import UsageError
 
 from . import PASSED, WRONG, common

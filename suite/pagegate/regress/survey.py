@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pagegate.cases.workloads import Workload, find_workloads, matches
+from pagegate.cases.matching import matches
+from pagegate.cases.workloads import Workload, find_workloads
 from pagegate.errors import UsageError
 from pagegate.oracle.batch import check_all
 from pagegate.oracle.isolation import Setup
