@@ -1,7 +1,7 @@
 """A gate's worker without a GPU: the real protocol, times drawn from what the side's paged_kernels says of itself.
 
 `paged_kernels.BEHAVIOUR` is a dict: slower (workload name part -> factor), die_at, rubbish_at and fail_at (number of a
-visit), hang_at, unsupported (workload digests' reasons). Its import may fail as that of any package may.
+visit), hang_at, unsupported (workload digests' reasons), head_bias (factor of any head), ignores_plants. Its import may fail as that of any package may.
 """
 
 import json
@@ -33,7 +33,8 @@ class SimulatedSide:
         self.behaviour = paged_kernels.BEHAVIOUR
         return {"subject": subject(), "environment": HERE.to_json()}
 
-    def prepare(self, case, kernel, quantity, placement):
+    def prepare(self, case, kernel, quantity, placement, least, extra):
+        self.extra = 0.0 if self.behaviour.get("ignores_plants") else extra
         self.name, self.quantity = NAMES[case], quantity
         reason = self.behaviour.get("unsupported", {}).get(self.name)
         if reason:
@@ -53,7 +54,8 @@ class SimulatedSide:
             if self.behaviour.get(word) == self.visits:
                 act()
         factors = [f for part, f in self.behaviour.get("slower", {}).items() if part in self.name]
-        middle = 1e-4 * (factors or [1.0])[0] * (1 + self.place)
+        bias = self.behaviour.get("head_bias", 1.0) if "/head/" in self.path else 1.0
+        middle = 1e-4 * (factors or [1.0])[0] * (1 + self.place) * (1 + self.extra) * bias
         seconds = tuple(middle * (1 + self.draws.gauss(0, 0.003)) for _ in range(launches))
         return Samples(self.quantity, seconds, "budget", readings=(Reading(1980, 2600),)).to_json()
 

@@ -7,7 +7,7 @@ import pytest
 from pagegate.regress.looks import Round, run_looks
 from pagegate.regress.verdict import AMBIGUOUS, FASTER, SAME, SLOWER, Rules
 
-RULES = Rules()
+RULES = Rules(looks=(8, 16, 32, 64))
 PATTERN = (-0.003, 0.002, 0.001, -0.001, 0.003, 0.0, -0.002, 0.0015)
 
 

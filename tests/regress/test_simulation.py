@@ -72,7 +72,7 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     assert "PASSED" in capsys.readouterr().out
     (written,) = json.loads(path.read_text())["outcomes"]
     assert written["counts"]["builds"] == 12
-    assert written["scenario"]["rules"]["looks"] == [8, 16, 32, 64]
+    assert written["scenario"]["rules"]["looks"] == [6, 10, 18, 34, 64]
     # a promise that cannot be kept
     monkeypatch.setattr(simulation, "SCENARIOS", (Scenario(QUIET, 0.0, 2, -0.1, rows=2),))
     assert main(["gate", "--simulate"]) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from pagegate.cases.workloads import TIERS
 from pagegate.errors import UsageError
 from pagegate.measure.samples import QUANTITIES
 
-from . import PASSED, SLOWER, UNDECIDED, USAGE, WRONG, common
+from . import PASSED, SLOWER, UNDECIDED, USAGE, WRONG, common, selftest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,23 +30,25 @@ _CODES = {
 }  # fmt: skip
 
 
+BUDGET_S = 600.0
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REV", help="a revision, or the path of a folder with kernels/")
     parser.add_argument("--head", metavar="REV", help="the same (the working tree)")
     parser.add_argument("-k", metavar="EXPR", dest="expression", help="workloads by name, as in pytest -k")
     parser.add_argument("--tier", choices=TIERS, help="a tier (pr; any with -k)")
     parser.add_argument("--quantity", choices=QUANTITIES, default="graph")
-    parser.add_argument("--budget", type=duration, default="10m", metavar="TIME", help="of rounds (10m)")
+    parser.add_argument("--budget", type=duration, metavar="TIME", help="of rounds (10m)")
     parser.add_argument("--floor", type=float, metavar="PERCENT", help="slowdown that counts (1; call: 3)")
     parser.add_argument("--allow-ambiguous", action="store_true", help="undecided rows pass")
     parser.add_argument("--allow-missing", action="store_true", help="rows of one side only pass")
     parser.add_argument("--no-check", action="store_true", help="head was checked before; time it at once")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="a short summary for a pull request")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page with every row and round")
-    parser.add_argument("--simulate", action="store_true", help="error rates of the verdict, without a GPU")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulation (0)")
     common.add_kernels(parser, default="unified, or those of the plugins")
     common.add_json(parser)
+    selftest.configure(parser)
 
 
 def duration(text: str) -> float:
@@ -88,12 +90,15 @@ def machinery(options: argparse.Namespace) -> Machinery:
 def run(options: argparse.Namespace) -> int:
     if options.simulate:
         return _simulate(options)
+    if options.self_test:
+        return selftest.run(options)
+    selftest.refuse_misuse(options)
     if options.base is None:
         raise UsageError("--base: required a revision to compare with, found none; for example --base main")
     for path in (options.json, options.markdown, options.html):
         common.refuse_unwritable(path)
     common.refuse_not_positive(options, "floor")
-    names = _kernel_names(options)
+    names = kernel_names(options)
     from pagegate.regress.revisions import checked_out
     from pagegate.report import gate, terminal
 
@@ -104,7 +109,9 @@ def run(options: argparse.Namespace) -> int:
         if options.head is None and head.dirty:
             out.print("[yellow]head has changes that are not committed; they are measured[/]")
         with gate.live(out) as observe:
-            result = _gate(options, names, made, (base, head), observe)
+            result = run_one(options, names, made, (base, head), observe)
+    if options.no_check:
+        result = replace(result, notes=("head was not checked (--no-check)", *result.notes))
     outcome = result.outcome(options.allow_ambiguous, options.allow_missing)
     gate.print_gate(out, result, outcome)
     written = _write(options, result, outcome, out)
@@ -112,13 +119,15 @@ def run(options: argparse.Namespace) -> int:
     return code if written or code != PASSED else USAGE
 
 
-def _gate(
+def run_one(
     options: argparse.Namespace,
     names: list[str],
     made: Machinery,
     sides: tuple[Revision, Revision],
     observe: Observer,
+    plants: Mapping[str, float] = {},
 ) -> GateResult:
+    """One gate. plants: see `regress.rounds.Rounds`; a gate with itself is not checked."""
     from pagegate.regress.baselines import FOLDER
     from pagegate.regress.gating import Gate, Settings, default_noise
     from pagegate.regress.revisions import inside
@@ -126,9 +135,9 @@ def _gate(
     from pagegate.regress.verdict import FLOORS, Rules
 
     floor = options.floor / 100 if options.floor else FLOORS[options.quantity]
-    settings = Settings(
-        Rules(floor=floor), options.budget, workers=made.workers, ahead=options.quantity != "call"
-    )
+    # a self-test's budget is of all its gates
+    budget_s = BUDGET_S if options.self_test else options.budget or BUDGET_S
+    settings = Settings(Rules(floor=floor), budget_s, workers=made.workers, ahead=options.quantity != "call")
     tier = options.tier or (None if options.expression else "pr")
     base, head = sides
     own = [[inside(side, plugin) for plugin in options.plugin] for side in sides]
@@ -136,18 +145,17 @@ def _gate(
         base,
         head,
         commands=(made.command(own[0]), made.command(own[1])),
-        check=None if options.no_check else made.check,
+        check=None if options.no_check or options.self_test else made.check,
         settings=settings,
         noise=default_noise(FOLDER),
         observe=observe,
         device=made.device,
+        plants=plants,
     )
-    result = gate.run(select(base, head, tier, options.expression), names, options.quantity)
-    notes = ["head was not checked (--no-check)"] if options.no_check else []
-    return replace(result, notes=(*notes, *result.notes))
+    return gate.run(select(base, head, tier, options.expression), names, options.quantity)
 
 
-def _kernel_names(options: argparse.Namespace) -> list[str]:
+def kernel_names(options: argparse.Namespace) -> list[str]:
     before = set(kernels())
     for plugin in options.plugin:
         load_plugin(plugin)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from .sampler import Launch, Plan, sample
 
 Launcher = Callable[[], object]
 
-_WARM_S = 0.02
+_WARM_S = 0.01
 _SPIN_CYCLES = 100_000  # about 50 us
 _MOST_SPIN_CYCLES = 20_000_000
 _LAUNCHES_PER_GRAPH = 24
@@ -106,15 +107,22 @@ def graph_repeats(copies: int, launch_s: float) -> int:
     return max(1, wanted // copies)
 
 
+def repeated(launches: Sequence[Launcher], repeats: int, extra: float) -> Iterator[Launcher]:
+    """What comes on top of `repeats` times all launches to take a share `extra` longer: at least one more."""
+    count = max(1, round(extra * repeats * len(launches))) if extra else 0
+    return islice(cycle(launches), count)
+
+
 class GraphWatch(_Watch):
     """Share of a graph's replay: many launches per graph, over copies of the inputs in turn.
 
-    The spin goes before the first replay of a batch; the others queue behind it.
+    The spin goes before the first replay of a batch; the others queue behind it. least: launches per graph,
+    whatever they cost; extra: a share of them that is done twice and counted once, a slowdown of known size.
     """
 
     quantity = "graph"
 
-    def __init__(self, launches: Sequence[Launcher]):
+    def __init__(self, launches: Sequence[Launcher], least: int = 0, extra: float = 0.0):
         super().__init__(launches[0])
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -123,12 +131,14 @@ class GraphWatch(_Watch):
                 launch()
         torch.cuda.current_stream().wait_stream(side)
         (one,) = self._time([self._spin])
-        repeats = graph_repeats(len(launches), one.seconds)
+        repeats = max(graph_repeats(len(launches), one.seconds), -(-least // len(launches)))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(repeats):
                 for launch in launches:
                     launch()
+            for launch in repeated(launches, repeats, extra):
+                launch()
         self._count = len(launches) * repeats
         # copies of the inputs live as long as the graph that reads them
         self._kept = list(launches)

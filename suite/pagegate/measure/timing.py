@@ -31,11 +31,13 @@ def copies_for(spec: AttentionSpec, cache_bytes: int) -> int:
     return max(1, min(_MOST_COPIES, -(-cache_bytes // max(cost(spec).bytes, 1))))
 
 
-def stopwatch(kernel: Kernel, case: Case, quantity: str, placement_seed: int = 0) -> Stopwatch:
+def stopwatch(
+    kernel: Kernel, case: Case, quantity: str, placement_seed: int = 0, least: int = 0, extra: float = 0.0
+) -> Stopwatch:
     """A watch ("kernel", "graph" or "call") over launches of a kernel on a case's random inputs.
 
-    It holds the inputs on the GPU as long as it lives. placement_seed: which physical pages they get.
-    Raises UsageError for another quantity, and without a GPU.
+    It holds the inputs on the GPU as long as it lives. placement_seed: which physical pages they get; least,
+    extra: see `gpu.GraphWatch`. Raises UsageError for another quantity, and without a GPU.
     """
     if quantity not in QUANTITIES:
         raise UsageError(f"quantity: required one of {', '.join(QUANTITIES)}, found {quantity!r}")
@@ -44,7 +46,7 @@ def stopwatch(kernel: Kernel, case: Case, quantity: str, placement_seed: int = 0
     copies = copies_for(case.spec, flush_bytes()) if quantity == "graph" else 1
     launches = _launches(kernel, case, copies, placement_seed)
     if quantity == "graph":
-        return GraphWatch(launches)
+        return GraphWatch(launches, least, extra)
     return KernelWatch(launches[0]) if quantity == "kernel" else CallWatch(launches[0])
 
 

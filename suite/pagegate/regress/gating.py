@@ -52,7 +52,7 @@ Observer = Callable[[Progress], None]
 class Gate:
     """One gate. command: how a side's worker is started (see `regress.worker`); check: None does not check.
 
-    noise: role -> stored noise by row name.
+    noise: role -> stored noise by row name; plants: see `rounds.Rounds`.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Gate:
         noise: Callable[[str], Mapping[str, Noise]] = lambda role: {},
         observe: Observer = lambda progress: None,
         device: str = "cuda",
+        plants: Mapping[str, float] = {},
     ):
         self._revisions = (base, head)
         self._base, self._head = (
@@ -75,9 +76,11 @@ class Gate:
         self._settings = settings
         self._noise = noise
         self._observe = observe
+        self._plants = plants
         self._progress = Progress()
         self._began = time.monotonic()
         self._seconds: dict[str, float] = {}
+        self._spent: dict[str, float] = {}
         self._visits: dict[str, list[Visits]] = {}
         self._environment: dict[str, Any] = {}
         self._rows: list[RowResult] = []
@@ -93,10 +96,16 @@ class Gate:
             for name, reason in selection.incomparable.items()
             for kernel in kernels
         ]
+        settings = self._settings
         try:
-            rows = self._survey(rows)
-            if rows and not self._failures:
-                self._compare(rows)
+            # the first pair of workers imports while the survey goes on
+            with Rounds(
+                self._base, self._head, settings.launches, self._on_row, settings.ahead, self._plants
+            ) as rounds:
+                rows = self._survey(rows)
+                if rows and not self._failures:
+                    self._compare(rows, rounds)
+            self._explain(rows)
         except SideFailed as failed:
             name = failed.row.name if failed.row else ""
             self._failures.append(Failure(failed.side, name, "FAILED", failed.words))
@@ -110,7 +119,7 @@ class Gate:
         base, head = (revision.to_json() for revision in self._revisions)
         return GateResult(
             base, head, quantity, self._settings.rules, self._settings.budget_s, self._environment,
-            tuple(self._rows), tuple(self._failures), tuple(self._notes), self._seconds,
+            tuple(self._rows), tuple(self._failures), tuple(self._notes), self._seconds, self._spent,
         )  # fmt: skip
 
     def _survey(self, rows: list[Row]) -> list[Row]:
@@ -132,34 +141,31 @@ class Gate:
         self._rows += [self._result(r, UNSUPPORTED, (neither[r.name],)) for r in rows if r.name in neither]
         return [row for row in rows if row.name not in one and row.name not in neither]
 
-    def _compare(self, rows: list[Row]) -> None:
-        settings = self._settings
+    def _compare(self, rows: list[Row], rounds: Rounds) -> None:
         stored = self._stored_noise(rows)
         started = time.monotonic()
+        self._spent = rounds.spent
 
-        def on_row(row: Row, visits: Visits) -> None:
-            self._visits.setdefault(row.name, []).append(visits)
-            self._progress.rounds.setdefault(row.name, []).append(visits.round())
-            self._step(row.name)
+        def measure(chosen: Sequence[int], count: int) -> list[list[Round]]:
+            words = f"{count} rounds of {len(chosen)} rows"
+            self._enter("measure", count * len(chosen), words)
+            measured = rounds.measure([rows[place] for place in chosen], count)
+            return [[visits.round() for visits in row] for row in measured]
 
-        with Rounds(self._base, self._head, settings.launches, on_row, settings.ahead) as rounds:
+        def affords(chosen: Sequence[int], count: int) -> bool:
+            spent = time.monotonic() - started
+            return spent + rounds.expected_s(len(chosen), count) <= self._settings.budget_s
 
-            def measure(chosen: Sequence[int], count: int) -> list[list[Round]]:
-                words = f"{count} rounds of {len(chosen)} rows"
-                self._enter("measure", count * len(chosen), words)
-                measured = [rounds.measure([rows[place] for place in chosen]) for _ in range(count)]
-                return [[one[place].round() for one in measured] for place in range(len(chosen))]
-
-            def affords(chosen: Sequence[int], count: int) -> bool:
-                spent = time.monotonic() - started
-                return spent + rounds.expected_s(len(chosen), count) <= settings.budget_s
-
-            known = [noise.scatter if noise else None for noise in stored]
-            tracks = run_looks(known, settings.rules, measure, affords)
+        known = [noise.scatter if noise else None for noise in stored]
+        tracks = run_looks(known, self._settings.rules, measure, affords)
         for row, track, noise in zip(rows, tracks, stored, strict=True):
             result = self._result(row, track.judgement.verdict, track.judgement.reasons)
             self._rows.append(replace(result, track=track, noise=noise))
-        self._explain(rows)
+
+    def _on_row(self, row: Row, visits: Visits) -> None:
+        self._visits.setdefault(row.name, []).append(visits)
+        self._progress.rounds.setdefault(row.name, []).append(visits.round())
+        self._step(row.name)
 
     def _stored_noise(self, rows: Sequence[Row]) -> list[Noise | None]:
         known = self._noise(str(self._environment.get("role", "")))

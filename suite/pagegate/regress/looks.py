@@ -23,6 +23,9 @@ from .verdict import (
     percent,
 )
 
+# how many rounds in a row one pair of processes measures; fresh buffers in each
+ROUNDS_PER_PROCESS = 2
+
 
 class Round(NamedTuple):
     """One round of one row: log(head / base) of times, and of the clocks they ran at (NaN: not read)."""

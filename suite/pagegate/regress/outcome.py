@@ -75,7 +75,8 @@ class RowResult:
 
 @dataclass(frozen=True)
 class GateResult:
-    """base, head: of `Revision.to_json`; seconds: by phase."""
+    """base, head: of `Revision.to_json`; seconds: by phase; rounds_s: what rounds spent them on (see
+    `rounds.Rounds`)."""
 
     base: Mapping[str, Any]
     head: Mapping[str, Any]
@@ -87,6 +88,7 @@ class GateResult:
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    rounds_s: Mapping[str, float] = field(default_factory=dict)
     command: str = ""
 
     @property
@@ -133,6 +135,7 @@ class GateResult:
             "failures": [asdict(failure) for failure in self.failures],
             "notes": list(self.notes),
             "seconds": dict(self.seconds),
+            "rounds_s": dict(self.rounds_s),
             "command": self.command,
             "rows": [row.to_json() for row in self.rows],
         }

@@ -49,11 +49,11 @@ class Revision:
 
 
 @contextmanager
-def checked_out(folder: Path, base: str, head: str | None) -> Iterator[tuple[Revision, Revision]]:
+def checked_out(folder: Path, base: str | None, head: str | None) -> Iterator[tuple[Revision, Revision]]:
     """Base and head for a while, in a temporary folder; afterwards nothing of them is left.
 
     Each is a revision of the repository that holds `folder`, or a path (with a slash in it) of a folder that
-    holds kernels/. head None: the working tree. What is no commit is copied now, so that edits meanwhile
+    holds kernels/. None: the working tree. What is no commit is copied now, so that edits meanwhile
     change nothing. Raises UsageError for what is none of these.
     """
     with tempfile.TemporaryDirectory(prefix="pagegate-gate-") as scratch, ExitStack() as stack:

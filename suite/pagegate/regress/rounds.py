@@ -1,7 +1,8 @@
-"""One round: two fresh workers, and each row timed base, head, head, base (or the other way round).
+"""One round: each row with fresh buffers, timed base, head, head, base (or the other way round).
 
-Each side's buffers are made anew, by the same placement of pages on both sides. While one side is timed, the
-other waits for its next request; the workers of the next round only import.
+Both sides get the same placement of pages. A pair of worker processes stays for two rounds, and each request
+for rounds begins with a fresh one. While one side is timed, the other waits for its next request; the workers
+of the next pair only import.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pagegate.cases.spec import Case
 from pagegate.measure.samples import Samples
 from pagegate.oracle.isolation import Setup, Worker, WorkerLost
 
-from .looks import Round
+from .looks import ROUNDS_PER_PROCESS, Round
 
 BASE, HEAD = SIDES = ("base", "head")
 BEGIN = {"action": "begin"}
@@ -140,7 +141,11 @@ class SideWorker:
 
 
 class Rounds:
-    """Measures rounds; knows what they cost. Close it, or use it in a with statement."""
+    """Measures rounds; knows what they cost. Use it in a with statement.
+
+    plants: row name -> share by which head is slowed down, for tests of the gate itself; spent: seconds by
+    what they went into: start (of a pair of processes), prepare (buffers, graphs), sample.
+    """
 
     def __init__(
         self,
@@ -149,16 +154,21 @@ class Rounds:
         launches: int,
         on_row: Callable[[Row, Visits], None] = lambda row, visits: None,
         ahead: bool = True,
+        plants: Mapping[str, float] = {},
     ):
         self._starts = (base, head)
         self._launches = launches
         self._on_row = on_row
         self._ahead = ahead
+        self._plants = plants
         self._next: list[SideWorker] | None = None
         self._number = 0
-        self._costs: list[tuple[float, float, int]] = []
+        self._pairs = self._rows = 0
+        self.spent = dict.fromkeys(("start", "prepare", "sample"), 0.0)
 
     def __enter__(self) -> Rounds:
+        if self._ahead:
+            self._next = self._pair()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -166,8 +176,16 @@ class Rounds:
             worker.stop()
         self._next = None
 
-    def measure(self, rows: Sequence[Row]) -> list[Visits]:
-        """One round. Raises SideFailed."""
+    def measure(self, rows: Sequence[Row], count: int) -> list[list[Visits]]:
+        """So many rounds, row by row. Raises SideFailed."""
+        measured: list[list[Visits]] = [[] for _ in rows]
+        for first in range(0, count, ROUNDS_PER_PROCESS):
+            for one in self._by_one_pair(rows, min(ROUNDS_PER_PROCESS, count - first)):
+                for place, visits in enumerate(one):
+                    measured[place].append(visits)
+        return measured
+
+    def _by_one_pair(self, rows: Sequence[Row], count: int) -> list[list[Visits]]:
         began = time.monotonic()
         pair, self._next = self._next or self._pair(), None
         try:
@@ -175,25 +193,27 @@ class Rounds:
                 worker.send(BEGIN, None)
             for worker in pair:
                 worker.receive(None)
+            self._pairs += 1
+            self.spent["start"] += time.monotonic() - began
             if self._ahead:
                 self._next = self._pair()
-            ready = time.monotonic()
-            order = _rotated(rows, self._number)
-            found = {row.name: self._measure_row(pair, row) for row in order}
-            self._costs.append((ready - began, time.monotonic() - ready, len(rows)))
+            return [self._round(pair, rows) for _ in range(count)]
         finally:
             for worker in pair:
                 worker.stop()
+
+    def _round(self, pair: Sequence[SideWorker], rows: Sequence[Row]) -> list[Visits]:
+        found = {row.name: self._measure_row(pair, row) for row in _rotated(rows, self._number)}
         self._number += 1
         return [found[row.name] for row in rows]
 
     def expected_s(self, rows: int, count: int) -> float:
         """What so many rounds would take, by those before."""
-        if not self._costs:
+        if not self._pairs:
             return 0.0
-        start = statistics.fmean(start for start, _, _ in self._costs)
-        row = sum(spent for _, spent, _ in self._costs) / sum(n for _, _, n in self._costs)
-        return count * (start + rows * row)
+        starts = math.ceil(count / ROUNDS_PER_PROCESS)
+        row = (self.spent["prepare"] + self.spent["sample"]) / max(self._rows, 1)
+        return starts * self.spent["start"] / self._pairs + count * rows * row
 
     def _pair(self) -> list[SideWorker]:
         pair = [SideWorker(start) for start in self._starts]
@@ -202,19 +222,29 @@ class Rounds:
         return pair
 
     def _measure_row(self, pair: Sequence[SideWorker], row: Row) -> Visits:
+        began = time.monotonic()
         for worker in pair:
-            worker.send(row.request(self._number), row)
+            worker.send(row.request(self._number) | self._plant(worker, row), row)
         for worker in pair:
             answer = worker.receive(row)
             if "unsupported" in answer:
                 raise SideFailed(worker.side, row, f"UNSUPPORTED, which it was not before: {answer}")
+        ready = time.monotonic()
         first, second = pair if self._number % 2 == 0 else pair[::-1]
         taken: dict[str, list[Samples]] = {BASE: [], HEAD: []}
         for worker in (first, second, second, first):
             taken[worker.side].append(self._sample(worker, row))
         visits = Visits(first.side, (taken[BASE][0], taken[BASE][1]), (taken[HEAD][0], taken[HEAD][1]))
+        self._rows += 1
+        self.spent["prepare"] += ready - began
+        self.spent["sample"] += time.monotonic() - ready
         self._on_row(row, visits)
         return visits
+
+    def _plant(self, worker: SideWorker, row: Row) -> dict[str, Any]:
+        """Both sides' graphs are as long; in head's, a share of the launches is done twice."""
+        share = self._plants.get(row.name, 0.0)
+        return {"least": math.ceil(1 / share), "extra": share * (worker.side == HEAD)} if share else {}
 
     def _sample(self, worker: SideWorker, row: Row) -> Samples:
         answer = worker.ask({"action": "sample", "launches": self._launches}, row)

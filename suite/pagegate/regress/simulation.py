@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from .looks import Round, run_looks
+from .looks import ROUNDS_PER_PROCESS, Round, run_looks
 from .noise import scatter_of
 from .verdict import AMBIGUOUS, SLOWER, Rules
 
@@ -30,7 +30,8 @@ _BATCH = 250
 class Machine:
     """Standard deviations of a median's logarithm: between placements, between processes, of a repeat, and
     of the drift from visit to visit (half of it along a line, half at random). disturbed: share of rounds in
-    which one side is slower by `disturbance`. start_s, row_s: seconds that a round costs, once and per row.
+    which one side is slower by `disturbance`. start_s, row_s: seconds that a pair of processes costs, and a
+    row in a round.
     """
 
     name: str
@@ -172,7 +173,8 @@ def _build(scenario: Scenario, draws: np.random.Generator) -> Counts:
     noise = [scatter_of([one.time for one in rounds]) for rounds in aa]
 
     def cost_s(rows: Sequence[int], count: int) -> float:
-        return count * (machine.start_s + machine.row_s * len(rows))
+        starts = math.ceil(count / ROUNDS_PER_PROCESS)
+        return starts * machine.start_s + count * machine.row_s * len(rows)
 
     def measure(rows: Sequence[int], count: int) -> list[list[Round]]:
         nonlocal spent, taken
@@ -204,8 +206,10 @@ def draw_rounds(
     import numpy as np
 
     shape = (len(changes), count)
-    # what both visits of a side share
-    own = draws.normal(0, math.hypot(machine.placement, machine.process), (2, *shape))
+    # what both visits of a side share; a process stays for several rounds
+    processes = (2, len(changes), math.ceil(count / ROUNDS_PER_PROCESS))
+    own = draws.normal(0, machine.process, processes).repeat(ROUNDS_PER_PROCESS, axis=2)[:, :, :count]
+    own = own + draws.normal(0, machine.placement, (2, *shape))
     own[1] += np.asarray(changes)[:, None]
     hit = draws.random(shape) < machine.disturbed
     own += (

@@ -39,7 +39,7 @@ class Rules:
     """
 
     floor: float = 0.01
-    looks: tuple[int, ...] = (8, 16, 32, 64)
+    looks: tuple[int, ...] = (6, 10, 18, 34, 64)
     confirming: int = 16
     alpha: float = 0.05
     fdr: float = 0.05

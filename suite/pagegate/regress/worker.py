@@ -4,7 +4,8 @@ Its path decides which `paged_kernels` that is; everything else is the instrumen
 {"answer": ...} or, when the kernel at hand failed, {"answer": {"failed": words}}:
 
 begin                                     first; what runs here: {"subject": ..., "environment": ...}
-prepare case kernel quantity placement    fresh buffers, compiled and captured: {} or {"unsupported": reason}
+prepare case kernel quantity placement    fresh buffers, compiled and captured: {} or {"unsupported": reason};
+                                          least and extra plant a slowdown, see `measure.gpu.GraphWatch`
 sample launches                           timed launches of what was prepared: `Samples`
 explain                                   what it launches, and what the host pays for it
 """
@@ -26,7 +27,9 @@ class Side(Protocol):
 
     def begin(self) -> dict[str, Any]: ...
 
-    def prepare(self, case: Case, kernel: str, quantity: str, placement: int) -> None:
+    def prepare(
+        self, case: Case, kernel: str, quantity: str, placement: int, least: int, extra: float
+    ) -> None:
         """Raises NotImplementedError with the reason for what the kernel does not support."""
 
     def sample(self, launches: int) -> dict[str, Any]:
@@ -52,7 +55,9 @@ class GpuSide:
                 kernel.load()
         return {"subject": subject(), "environment": current_environment().to_json()}
 
-    def prepare(self, case: Case, kernel: str, quantity: str, placement: int) -> None:
+    def prepare(
+        self, case: Case, kernel: str, quantity: str, placement: int, least: int = 0, extra: float = 0.0
+    ) -> None:
         import torch
 
         from pagegate.cases.registry import find_kernel
@@ -64,7 +69,7 @@ class GpuSide:
         reason = found.unsupported_reason(case.spec)
         if reason:
             raise NotImplementedError(reason)
-        self._watch = stopwatch(found, case, quantity, placement)
+        self._watch = stopwatch(found, case, quantity, placement, least, extra)
         self._prepared = (found, case)
 
     def sample(self, launches: int) -> dict[str, Any]:
@@ -102,7 +107,8 @@ def _answer(side: Side, request: dict[str, Any]) -> dict[str, Any]:
     if action == "prepare":
         case = Case.from_json(request["case"])
         try:
-            side.prepare(case, request["kernel"], request["quantity"], request["placement"])
+            plant = request.get("least", 0), request.get("extra", 0.0)
+            side.prepare(case, request["kernel"], request["quantity"], request["placement"], *plant)
         except NotImplementedError as error:
             return {"unsupported": str(error)}
         return {}

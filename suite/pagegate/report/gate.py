@@ -91,7 +91,8 @@ def print_gate(out: Console, result: GateResult, outcome: str) -> None:
     for note in result.notes:
         out.print(f"[yellow]note:[/] {escape(note)}")
     seconds = ", ".join(f"{phase} {spent:.0f} s" for phase, spent in result.seconds.items())
-    out.print(f"took {sum(result.seconds.values()):.0f} s ({seconds})")
+    spent = ", ".join(f"{what} {took:.0f} s" for what, took in result.rounds_s.items())
+    out.print(f"took {sum(result.seconds.values()):.0f} s ({seconds}{f'; rounds: {spent}' if spent else ''})")
     style = "green" if outcome == PASSED else STYLES.get(outcome, "bold red")
     out.print(f"[{style}]{headline(result, outcome)}[/]")
     if outcome != PASSED:
