@@ -2,11 +2,10 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-# the plain torch package carries CUDA; without an NVIDIA GPU the CPU build is enough
-TORCH ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo "torch>=2.8,<2.16" || echo "torch==2.13.0")
-TRITON ?= triton>=3.6,<3.10
+# cpu, cuda, rocm or macos; left out, what this machine has decides
+BUILD ?=
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test lint setup lock clean
 
 demo: setup
 	$(BIN)/pagegate doctor
@@ -23,12 +22,15 @@ lint: setup
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) ..."
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$(TORCH)" "$(TRITON)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
+$(VENV)/.ready: pyproject.toml requirements-dev.txt suite/pagegate/bootstrap.py
+	@$(PYTHON) -I suite/pagegate/bootstrap.py $(VENV) $(if $(BUILD),--build $(BUILD))
 	@touch $@
+
+# renews what make setup installs; needs uv
+lock:
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \
+	  --no-emit-package torch --no-emit-package triton --custom-compile-command "make lock" \
+	  --output-file requirements-dev.txt
 
 clean:
 	rm -rf $(VENV) .pagegate .hypothesis

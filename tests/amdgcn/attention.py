@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from pagegate.amdgcn import Session, emulated
+from pagegate.amdgcn.driver import Session, emulated
 from pagegate.amdgcn.local import LocalMemory
 from pagegate.amdgcn.memory import AddressSpace, Allocation
 from pagegate.cases.notation import parse_case

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import triton
 
 
 @pytest.fixture
 def compiled() -> None:
     """Skips where Triton interprets; test_compiled.py runs the same test in a process that compiles."""
+    import triton
+
     if triton.knobs.runtime.interpret:
         pytest.skip("Triton runs in interpreter mode: kernels cannot be compiled")
 

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pagegate.amdgcn import emulated
+from pagegate.amdgcn.driver import emulated
 
 CELLS, BLOCK, GROUPS = 8, 128, 3
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pagegate.amdgcn import LaunchError, Report, emulated
+from pagegate.amdgcn import LaunchError, Report
+from pagegate.amdgcn.driver import emulated
 from pagegate.cases.workloads import find_workloads
 from pagegate.report.coverage import below
 

@@ -15,7 +15,6 @@ import triton
 FILES = ("test_atomics.py", "test_matrix.py", "test_attention.py", "test_plants.py")
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("file", FILES)
 def test_in_compiled_mode(file: str) -> None:
     if not triton.knobs.runtime.interpret:

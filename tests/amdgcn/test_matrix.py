@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pagegate.amdgcn import emulated
+from pagegate.amdgcn.driver import emulated
 
 
 @triton.jit

@@ -203,7 +203,7 @@ def test_from_a_failure_to_its_replay(capsys, tmp_path):
     words = ["--examples", "15", "--workers", "1", "--seed", "4", "--json", "fuzz.json"]
     code, said = code_and_words(capsys, "fuzz", *words, *chosen)
     assert code == 1
-    assert "fuzzing sloppy on Triton's interpreter (no GPU): seed 4, 1 workers, small cases" in said
+    assert "fuzzing sloppy on Triton's interpreter (no GPU): seed 4, 1 search, small cases" in said
     fuzzed = json.loads((tmp_path / "fuzz.json").read_text())
     assert (fuzzed["seed"], fuzzed["cases"], fuzzed["checks"].keys()) == (4, 15, {"sloppy"})
     failure = fuzzed["failures"][0]

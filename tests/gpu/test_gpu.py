@@ -12,8 +12,9 @@ from pagegate.cases.notation import parse_case
 from pagegate.cases.registry import find_kernel
 from pagegate.cli import main
 from pagegate.oracle.checking import check
-from pagegate.oracle.fuzzing import FuzzPlan, fuzz
+from pagegate.oracle.fuzzing import fuzz
 from pagegate.oracle.isolation import Setup, Worker
+from pagegate.oracle.tally import FuzzPlan
 
 pytestmark = pytest.mark.gpu
 BAD = str(Path(__file__).with_name("bad_kernels.py"))

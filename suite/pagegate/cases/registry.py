@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed: there are platforms without it."""
+    try:
+        return importlib.util.find_spec("triton") is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def _anything(spec: AttentionSpec) -> str | None:
     return None
 
@@ -43,7 +52,7 @@ class Kernel:
     relations that change a batch's shape need it, since a launch may split another batch otherwise.
     prepare: for kernels of other conventions: takes inputs, converts layouts, and returns the function to
     call; what it does is not timed. replayable: whether a captured graph stays right when lengths and
-    tables change in place. peer: for comparison, so only used when it is named.
+    tables change in place. peer: for comparison, so only used when it is named. triton: whether it needs it.
     """
 
     name: str
@@ -54,6 +63,7 @@ class Kernel:
     prepare: Callable[[Inputs], Callable[..., Any]] | None = field(default=None, repr=False)
     replayable: bool = True
     peer: bool = False
+    triton: bool = False
 
     def parameters(self) -> frozenset[str] | None:
         """Names of the parameters it takes; None if it takes any."""
@@ -124,7 +134,7 @@ def _our_plan(rung: str) -> Callable[[Inputs], dict[str, Any]]:
 
 def _rung(name: str, summary: str, peer: bool = False) -> Kernel:
     """A step of our ladder; those between the first and the last are there to be compared."""
-    return Kernel(name, summary, _ours(name), plan=_our_plan(name), peer=peer)
+    return Kernel(name, summary, _ours(name), plan=_our_plan(name), peer=peer, triton=True)
 
 
 def _peer(name: str, summary: str) -> Kernel:

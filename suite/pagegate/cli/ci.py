@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pagegate.cases.registry import has_triton
 from pagegate.compiled.baseline import FOLDER
 
 from . import COMMANDS, PASSED, SLOWER, UNDECIDED, USAGE, WRONG, common, main
@@ -39,11 +40,15 @@ def _fuzz(device: common.Device, options: argparse.Namespace) -> list[str] | str
 
 
 def _machine_code(device: common.Device, options: argparse.Namespace) -> list[str] | str:
+    if not has_triton():
+        return common.NO_TRITON
     rows = "decode_tail or chunk or split_sinks or fp8 or window_prompt or mixed"
     return ["check", "--target", "gfx942", "-k", rows, "--tier", "small", "--relations", "1"]
 
 
 def _compiled(device: common.Device, options: argparse.Namespace) -> list[str] | str:
+    if not has_triton():
+        return common.NO_TRITON
     if options.plugin:
         return "figures of plugins are accepted elsewhere: pagegate compiled --plugin FILE --folder FOLDER"
     if not FOLDER.is_dir():

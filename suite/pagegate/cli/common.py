@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagegate.cases.registry import Kernel, find_kernel, kernels, load_plugin
+from pagegate.cases.registry import Kernel, find_kernel, has_triton, kernels, load_plugin
 from pagegate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 
 TARGETS = ("gfx942", "gfx950")
+# what is checked where Triton cannot be: a peer in plain torch
+_PLAIN = "torch_sdpa"
+NO_TRITON = "no Triton here"
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ def choose_device(wanted: str, target: str | None = None) -> Device:
                 "--device gpu: required a CUDA or HIP GPU that torch can use, found none "
                 f"(torch {torch.__version__}); leave --device out to use Triton's interpreter"
             )
+    if not has_triton():
+        return Device("cpu", f"the CPU ({NO_TRITON})")
     os.environ["TRITON_INTERPRET"] = "1"
     return Device("cpu", "Triton's interpreter (no GPU)" if wanted == "auto" else "Triton's interpreter")
 
@@ -89,9 +94,18 @@ def choose_kernels(options: argparse.Namespace) -> list[Kernel]:
     """The kernels that were asked for, plugins loaded. Raises UsageError for unknown ones."""
     for plugin in options.plugin:
         load_plugin(plugin)
-    if options.kernel:
-        return [find_kernel(name) for name in dict.fromkeys(options.kernel)]
-    return [kernel for kernel in kernels().values() if not kernel.peer]
+    chosen = [find_kernel(name) for name in dict.fromkeys(options.kernel or ())]
+    chosen = chosen or [kernel for kernel in kernels().values() if not kernel.peer]
+    if has_triton():
+        return chosen
+    able = [kernel for kernel in chosen if not kernel.triton]
+    if options.kernel and len(able) < len(chosen):
+        name = next(kernel.name for kernel in chosen if kernel.triton)
+        raise UsageError(
+            f"--kernel {name}: required Triton, found none (it is made for Linux); name a kernel without it, "
+            f"such as {_PLAIN}"
+        )
+    return able or [find_kernel(_PLAIN)]
 
 
 def worker_setup(device: Device, options: argparse.Namespace, timeout_s: float | None = None) -> Setup:

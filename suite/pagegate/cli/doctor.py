@@ -7,6 +7,10 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from rich.markup import escape
+
+from pagegate.bootstrap import BUILDS, choose_build, gpus_here
+from pagegate.cases.registry import has_triton
 from pagegate.errors import UsageError
 
 from . import PASSED, common
@@ -56,16 +60,41 @@ def _driver() -> dict[str, str]:
         return {"driver": f"unknown: {type(error).__name__}: {error}"}
 
 
-def skipped(gpu: bool) -> list[tuple[str, str]]:
+def skipped(gpu: bool, triton: bool) -> list[tuple[str, str]]:
     """What this machine cannot do, and why."""
     rows = []
+    if not triton:
+        reason = f"{common.NO_TRITON}: it is made for Linux; kernels in torch run"
+        rows.append(("naive, unified, compiled, --target", reason))
     if not gpu:
+        if triton:
+            rows.append(("compiled kernels", "no GPU: kernels run in Triton's interpreter, small cases only"))
         rows += [
-            ("compiled kernels", "no GPU: kernels run in Triton's interpreter, small cases only"),
             ("bench", "no GPU: nothing times the interpreter"),
             ("graph_replay relation, tests/gpu", "no GPU"),
         ]
     return rows
+
+
+def other_build(system: str, nvidia: bool, amd: bool, has: str) -> str | None:
+    """Advice when this machine has a GPU that the installed torch (a build of BUILDS) is not made for."""
+    wanted, why = choose_build(system, nvidia, amd)
+    if wanted == has or wanted not in ("cuda", "rocm"):
+        return None
+    index = f" --index-url {BUILDS[wanted].index}" if BUILDS[wanted].index else ""
+    return (
+        f"{why}, and torch is {BUILDS[has].what}: make clean setup BUILD={wanted}, or pip install "
+        f"{BUILDS[wanted].torch}{index}"
+    )
+
+
+def _advice() -> str | None:
+    import torch
+
+    if platform.system() not in ("Linux", "Darwin"):
+        return None
+    has = "rocm" if torch.version.hip else "cuda" if torch.version.cuda else "cpu"
+    return other_build(platform.system(), *gpus_here(), has)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,9 +118,14 @@ def run(options: argparse.Namespace) -> int:
         facts["paged_kernels"] = str(error)
     out = terminal.console()
     out.print(terminal.table("this machine", ["", ""], facts.items()))
-    reasons = skipped(device.kind == "cuda")
+    reasons = skipped(device.kind == "cuda", has_triton())
     if reasons:
         out.print(terminal.table("skipped here", ["what", "why"], reasons))
+    advice = _advice()
+    if advice:
+        out.print(f"[yellow]GPU:[/] {escape(advice)}")
     if options.json:
-        write_json(options.json, {"facts": facts, "skipped": [list(row) for row in reasons]})
+        write_json(
+            options.json, {"facts": facts, "advice": advice, "skipped": [list(row) for row in reasons]}
+        )
     return PASSED

@@ -16,7 +16,7 @@ from . import PASSED, WRONG, common
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pagegate.oracle.fuzzing import Failure, FuzzPlan, Tally
+    from pagegate.oracle.tally import Failure, FuzzPlan, Tally
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed draws the same cases (0)")
     parser.add_argument("--size", choices=("small", "full"), help="small without a GPU, full with one")
     parser.add_argument("--relations", type=int, metavar="N", help="bit-for-bit relations per case")
-    parser.add_argument("--workers", type=int, help="worker processes; part of what a seed means")
+    parser.add_argument("--workers", type=int, help="worker processes (one per core)")
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds after which a case has hung")
     parser.add_argument(
         "--database",
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(options: argparse.Namespace, device: common.Device, kernels: tuple[str, ...]) -> FuzzPlan:
-    from pagegate.oracle.fuzzing import FuzzPlan
+    from pagegate.oracle.tally import FuzzPlan, shards_for
 
     common.refuse_not_positive(options, "examples", "minutes", "workers", "timeout")
     if options.relations is not None and options.relations < 0:
@@ -53,11 +53,12 @@ def _plan(options: argparse.Namespace, device: common.Device, kernels: tuple[str
         kernels,
         options.size or ("full" if gpu else "small"),
         options.seed,
-        options.workers or device.workers,
+        shards_for(examples),
         examples,
         options.minutes * 60 if options.minutes else None,
         options.relations if options.relations is not None else (4 if gpu else 2),
         None if options.no_database else options.database,
+        options.workers or device.workers,
     )
 
 
@@ -72,9 +73,9 @@ def run(options: argparse.Namespace) -> int:
     from pagegate.report import terminal
 
     out = terminal.console()
+    searches = f"{plan.shards} search{'es' * (plan.shards > 1)}"
     out.print(
-        f"fuzzing {', '.join(plan.kernels)} on {device.name}: seed {plan.seed}, {plan.shards} workers, "
-        f"{plan.size} cases"
+        f"fuzzing {', '.join(plan.kernels)} on {device.name}: seed {plan.seed}, {searches}, {plan.size} cases"
     )
     with terminal.progress(out) as bar:
         total = plan.examples
@@ -158,7 +159,7 @@ def _as_json(plan: FuzzPlan, tally: Tally, device: common.Device) -> dict[str, o
     return {
         "device": device.name,
         "seed": plan.seed,
-        "workers": plan.shards,
+        "searches": plan.shards,
         "cases": tally.cases,
         "checks": dict(tally.checks),
         "seconds": tally.seconds,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 
-from pagegate.amdgcn import Session
 from pagegate.cases.content import Content, make_content
 from pagegate.cases.inputs import Placement, place
 from pagegate.cases.registry import Kernel
@@ -18,6 +18,9 @@ from .reference import Reference, reference
 from .relations import Base, Relation, applicable, broken
 from .results import CheckResult, Worst
 from .running import Run, run
+
+if TYPE_CHECKING:
+    from pagegate.amdgcn.driver import Session
 
 
 @dataclass(frozen=True)

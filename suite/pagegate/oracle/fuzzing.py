@@ -1,17 +1,17 @@
 """New cases until the budget ends: Hypothesis draws, steers and shrinks; workers run.
 
-Each shard is a thread with its own seed and its own worker process. The first failure of each kind
-(kernel, status, relation) is shrunk; later ones of that kind are counted, and the run goes on.
+Each shard is a thread that searches by a seed of its own; all share the worker processes. The first failure
+of each kind (kernel, status, relation) is shrunk; later ones of that kind are counted, and the run goes on.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, given, settings, target
 from hypothesis import seed as seeded
@@ -19,91 +19,22 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from pagegate.cases.features import feature_names
 from pagegate.cases.spec import Case
 from pagegate.cases.strategies import SIZES, cases
 
 from .isolation import Setup, Worker
 from .memory import MemoryGate
 from .results import CheckResult
+from .tally import Failure, FuzzPlan, Tally
 
-_SHRINK_S = 90.0
+# how long a failure may be shrunk, besides its steps
+SHRINK_S = 90.0
 # how long all shards may draw without a new case
 _STALL_S = 20.0
 # a fresh seed every so often sees more than one long search
 _ROUND_EXAMPLES = 300
 # climbing towards high ratios takes half of a run: a short one had better see more kinds of cases
 _STEERED_EXAMPLES = 150
-
-
-@dataclass(frozen=True)
-class FuzzPlan:
-    """What to fuzz. examples and seconds: whichever ends first; None = no limit. max_relations: per
-    case and kernel, None = all. database: where Hypothesis keeps examples between runs, or None."""
-
-    kernels: tuple[str, ...]
-    size: str
-    seed: int
-    shards: int
-    examples: int | None = None
-    seconds: float | None = None
-    max_relations: int | None = None
-    database: Path | None = None
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A shrunk failure, the case it was found with, and how often its kind was seen."""
-
-    result: CheckResult
-    found: Case
-    steps: int
-    repeatable: bool = True
-    count: int = 1
-
-
-@dataclass
-class Tally:
-    """What a run has seen so far; shared by the shards."""
-
-    cases: int = 0
-    checks: Counter[str] = field(default_factory=Counter)
-    unsupported: Counter[tuple[str, str]] = field(default_factory=Counter)
-    features: Counter[str] = field(default_factory=Counter)
-    relations: Counter[str] = field(default_factory=Counter)
-    worst: dict[str, CheckResult] = field(default_factory=dict)
-    failures: dict[tuple[str, str, str | None], Failure] = field(default_factory=dict)
-    running: dict[int, tuple[str, Case, float]] = field(default_factory=dict)
-    seconds: float = 0.0
-    stalled: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def add_case(self, case: Case) -> None:
-        with self.lock:
-            self.cases += 1
-            self.features.update((*feature_names(case.spec), f"profile_{case.profile}", f"dead_{case.dead}"))
-
-    def add(self, result: CheckResult) -> None:
-        with self.lock:
-            if result.status == "UNSUPPORTED":
-                self.unsupported[result.kernel, result.reason] += 1
-                return
-            self.checks[result.kernel] += 1
-            self.relations.update(result.relations)
-            if result.status != "PASSED" or result.worst is None:
-                return
-            before = self.worst.get(result.kernel)
-            if before is None or before.worst is None or result.worst.ratio > before.worst.ratio:
-                self.worst[result.kernel] = result
-
-    def knows(self, result: CheckResult) -> bool:
-        """Count a failure of a kind that was shrunk before; False for a new kind."""
-        with self.lock:
-            known = self.failures.get(result.signature)
-            if known is None:
-                return False
-            self.failures[result.signature] = replace(known, count=known.count + 1)
-            return True
 
 
 class _Found(AssertionError):
@@ -139,33 +70,36 @@ def fuzz(
     gate = MemoryGate(setup.memory_bytes)
     errors: list[BaseException] = []
     stop = threading.Event()
+    idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
 
     def shard(number: int) -> None:
         try:
-            with Worker(setup) as worker:
-                _Shard(plan, number, tally, worker, gate, stop, started, on_failure, shrink_steps).run()
+            _Shard(plan, number, tally, idle, gate, stop, started, on_failure, shrink_steps).run()
         except BaseException as error:
             errors.append(error)
             stop.set()
 
     idle_s = 0.0
     threads = [threading.Thread(target=shard, args=(number,), daemon=True) for number in range(plan.shards)]
-    for thread in threads:
-        thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads):
-            time.sleep(0.1)
-            tally.seconds = time.monotonic() - started
-            tick(tally)
-            idle_s = 0.0 if tally.running else idle_s + 0.1
-            if idle_s > _STALL_S:
-                # Hypothesis is busy with itself, and cannot be interrupted from outside
-                tally.stalled = True
-                break
-    finally:
-        stop.set()
+    with ExitStack() as workers:
+        for _ in range(min(plan.workers or plan.shards, plan.shards)):
+            idle.put(workers.enter_context(Worker(setup)))
         for thread in threads:
-            thread.join(timeout=0.0 if tally.stalled else setup.timeout_s)
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads):
+                time.sleep(0.1)
+                tally.seconds = time.monotonic() - started
+                tick(tally)
+                idle_s = 0.0 if tally.running else idle_s + 0.1
+                if idle_s > _STALL_S:
+                    # Hypothesis is busy with itself, and cannot be interrupted from outside
+                    tally.stalled = True
+                    break
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(timeout=0.0 if tally.stalled else setup.timeout_s)
     if errors:
         raise errors[0]
     return tally
@@ -176,7 +110,7 @@ class _Shard:
     plan: FuzzPlan
     number: int
     tally: Tally
-    worker: Worker
+    idle: queue.SimpleQueue[Worker]
     gate: MemoryGate
     stop: threading.Event
     started: float
@@ -219,6 +153,7 @@ class _Shard:
             phases.append(Phase.target)
 
         @settings(
+            settings.get_profile("default"),  # whatever profile is loaded: Hypothesis has one for `CI`
             max_examples=min(self._share(), _ROUND_EXAMPLES),
             deadline=None,
             database=DirectoryBasedExampleDatabase(database) if database else None,
@@ -287,7 +222,7 @@ class _Hunt:
     def _shrink(self, best: CheckResult, case: Case) -> bool:
         self.steps += 1
         # less time for it once the run itself is over
-        late = time.monotonic() - self.shrink_since > _SHRINK_S / (3 if self.shard._spent() else 1)
+        late = time.monotonic() - self.shrink_since > SHRINK_S / (3 if self.shard._spent() else 1)
         if late or self.steps > self.shard.shrink_steps or self.shard.stop.is_set():
             raise _Stop
         result = self._check(best.kernel, case)
@@ -298,11 +233,14 @@ class _Hunt:
 
     def _check(self, kernel: str, case: Case) -> CheckResult:
         shard = self.shard
+        worker = shard.idle.get()
         shard.tally.running[shard.number] = kernel, case, time.monotonic()
         try:
             with shard.gate.hold(case.spec):
-                result = shard.worker.check(kernel, case, shard.plan.max_relations)
+                result = worker.check(kernel, case, shard.plan.max_relations)
         except Exception as error:
             raise _Broken(error) from error
+        finally:
+            shard.idle.put(worker)
         shard.tally.running.pop(shard.number)
         return result

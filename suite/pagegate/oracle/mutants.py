@@ -18,9 +18,10 @@ from pagegate.cases.workloads import find_workloads
 from pagegate.errors import UsageError
 
 from .batch import check_all
-from .fuzzing import FuzzPlan, fuzz
+from .fuzzing import fuzz
 from .isolation import Setup, Worker
 from .mutant_table import Mutant
+from .tally import FuzzPlan
 
 _FUZZ_EXAMPLES = 60
 _RELATIONS = 3

@@ -92,7 +92,7 @@ def _target(name: str | None) -> Iterator[Any]:
     if name is None:
         yield None
         return
-    from pagegate.amdgcn import emulated
+    from pagegate.amdgcn.driver import emulated
     from pagegate.cases.content import emulate_formats_of
 
     emulate_formats_of(name)
